@@ -3,7 +3,7 @@
 The larger of two limits: what must cross a cut at the rates that the links state, and how long a byte takes
 between the two ranks that are farthest apart. Not ceil(log2 ranks) messages: through a switch one step
 reaches all. Bandwidth: ForestColl's optimum and its relatives (Zhao et al., arXiv 2402.06787) by maximum flow
-on small fabrics, on all in closed form the cuts that a fabric has by construction. On symmetric fabrics these
+on small fabrics, on all by the cuts that a fabric has by construction. On symmetric fabrics these
 are the tightest cuts there are (tests compare them with maximum flows); on any fabric what they say holds.
 
 Rates of cuts are exact fractions of bytes per second, ``algbw`` in the sense of nccl-tests: size over time,
@@ -316,21 +316,28 @@ def level_bound(fabric: Fabric, collective: str) -> tuple[Fraction, LevelCut]:
 
     Raises MachineError for what has no bound here.
     """
+    return least_of(fabric.levels, fabric.ranks, collective)
+
+
+def least_of(
+    levels: Iterable[LevelCut], ranks: int, collective: str
+) -> tuple[Fraction, LevelCut]:
+    """The least that any of these cuts through so many ranks allows, and the cut; see ``level_bound``."""
     if collective not in LIMITS:
         raise MachineError(
             f"collective: {collective!r} moves no data; one of {', '.join(LIMITS)}"
         )
     # A ring shift within a level need not leave it: only single ranks are sure to.
-    levels = [
+    kept = [
         level
-        for level in fabric.levels
-        if level.ranks < fabric.ranks and (collective != "send_recv" or level.ranks == 1)
+        for level in levels
+        if level.ranks < ranks and (collective != "send_recv" or level.ranks == 1)
     ]
-    if not levels:
-        raise MachineError(f"{fabric.name}: {fabric.ranks} ranks; a bound needs at least two")
+    if not kept:
+        raise MachineError(f"{ranks} ranks; a bound needs at least two")
     limit = LIMITS[collective]
-    level = min(levels, key=lambda level: limit(level, fabric.ranks))
-    return limit(level, fabric.ranks), level
+    level = min(kept, key=lambda level: limit(level, ranks))
+    return limit(level, ranks), level
 
 
 _KEPT: WeakKeyDictionary[Fabric, dict[tuple[str, int, bool], tuple[float, float]]] = (
@@ -346,6 +353,14 @@ def moved_sizes(collective: str, size_bytes: ArrayLike) -> Floats:
             f"size_bytes: {size_bytes!r} are not sizes; give numbers of bytes, zero or more"
         )
     return sizes if collective_row(collective).moves_data else np.zeros_like(sizes)
+
+
+def place_of(root: int, collective: str, ranks: int) -> int:
+    """Return ``root``, 0 for what has none. Raises MachineError where it is none of so many ranks."""
+    place = root if collective_row(collective).rooted else 0
+    if not 0 <= place < ranks:
+        raise MachineError(f"root: {root} is not a rank; write 0 to {ranks - 1}")
+    return place
 
 
 def bound_on_fabric(
@@ -364,9 +379,7 @@ def bound_on_fabric(
     or sizes that cannot be.
     """
     moved = moved_sizes(collective, size_bytes)
-    place = root if collective_row(collective).rooted else 0
-    if not 0 <= place < fabric.ranks:
-        raise MachineError(f"root: {root} is not a rank; write 0 to {fabric.ranks - 1}")
+    place = place_of(root, collective, fabric.ranks)
     kept = _KEPT.setdefault(fabric, {})
     key = (collective, place, in_network_reduction)
     if key not in kept:
@@ -390,7 +403,7 @@ def _limits(
         alike = "broadcast" if in_network and collective == "all_reduce" else collective
         rates.append(level_bound(fabric, alike)[0])
     if fabric.vertices <= MOST_FLOW_VERTICES:
-        topology = fabric.topology()
+        topology = fabric.topology
         # Every set of ranks holds rank 0 or lacks it: what leaves it is cut by the first or by the second.
         reducing = in_network and collective == "all_reduce"
         names = ("broadcast", "reduce") if reducing else (collective,)
@@ -407,8 +420,7 @@ def _farthest_seconds(collective: str, fabric: Fabric, root: int) -> float:
         return 0.0
     ranks, starts = fabric.ranks, np.array([root])
     if not collective_row(collective).rooted:
-        most = MOST_STARTS if fabric.vertices <= 4096 else 1
-        starts = np.unique(np.linspace(0, ranks - 1, min(most, ranks)).astype(np.int64))
+        starts = np.unique(np.linspace(0, ranks - 1, min(MOST_STARTS, ranks)).astype(np.int64))
     source, target = fabric.link_source, fabric.link_target
     if collective in {"reduce", "gather"}:
         source, target = target, source  # what all others send to the root

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ccbench.collectives import collective as collective_row
 from ccbench.documents import read_installed
 from ccbench.errors import MachineError
 from ccbench.model import Prediction
-from ccbench.model.bounds import bound_on_fabric
+from ccbench.model.bounds import ROUNDING, bound_on_fabric, least_of, moved_sizes, place_of
 from ccbench.model.fabric_pricing import MOST_RANKS, FabricCosts, FabricPrices, price_algorithm
 from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.library.clusters import (
@@ -29,7 +30,7 @@ from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO, PROXY_ELSEWHERE_MICROSECONDS, PROXY_MICROSECONDS
 from ccbench.model.library.intervals import intervals
 from ccbench.model.library.predictor import predict_library
-from ccbench.topology.fabrics import LINK_KINDS, Fabric, Floats
+from ccbench.topology.fabrics import LINK_KINDS, Fabric, Floats, LevelCut, TooLargeError
 from ccbench.topology.graph import LinkKind, Topology
 from ccbench.topology.node_nics import Network, parse_network
 
@@ -85,13 +86,27 @@ class Cluster:
         )
 
     @cached_property
+    def has_graph(self) -> bool:
+        """False where the graph would be too large: the library's model and bounds need none."""
+        try:
+            return bool(self.bound_fabric)
+        except TooLargeError:
+            return False
+
+    @cached_property
     def _known(self) -> dict[Hashable, Any]:
         return {}
 
     @cached_property
     def entrances(self) -> tuple[float, float]:
         """Bytes per second into or out of the GPU that has most, and a node; of one or two nodes like all."""
-        fabric = (self if self.nodes <= 2 else replace(self, nodes=2)).bound_fabric
+        pair = self
+        if self.nodes > 2 and self.network is not None:
+            # The shape of a network joins all nodes and no two of them.
+            networks = (self.network, self.stated or self.network)
+            own, stated = (replace(network, shape="") for network in networks)
+            pair = replace(self, nodes=2, network=own, stated=stated)
+        fabric = pair.bound_fabric
         rates = fabric.link_bytes_per_second
         most = max(
             float(np.bincount(ends, rates, fabric.vertices)[: fabric.ranks].max())
@@ -287,7 +302,8 @@ def library_points(
     bounds = bound_seconds(cluster, request.collective, request.size_bytes, root)
     name, shared = PAIRWISE_SCHEDULES.get(request.collective), None
     switched = cluster.system.intra is Intra.NVSWITCH
-    if name is not None and 1 < cluster.ranks <= MOST_RANKS and not switched:
+    of_few = 1 < cluster.ranks <= MOST_RANKS and not switched
+    if name is not None and of_few and cluster.has_graph:
         # The library's model knows one GPU's links and one node's NICs; where messages of several GPUs share
         # a link in between (PCIe trees, cube meshes, two sockets), the graph knows better.
         arguments = request.collective, name, cluster.fabric, request.size_bytes, cluster.costs
@@ -430,7 +446,28 @@ def points_of(
 def bound_seconds(
     cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int = 0
 ) -> Floats:
-    """Least seconds of any algorithm at nominal rates; see ``bound_on_fabric``."""
+    """Least seconds of any algorithm at nominal rates; see ``bound_on_fabric``.
+
+    Of a cluster too large for a graph, what leaves a GPU and a machine counts, which are all alike.
+    """
+    if not cluster.has_graph:
+        return _bound_of_many(cluster, collective, size_bytes, root)
     return bound_on_fabric(
         collective, cluster.bound_fabric, size_bytes, root, cluster.adds_in_network
     )
+
+
+def _bound_of_many(
+    cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int
+) -> Floats:
+    ranks, (gpu, node) = cluster.ranks, cluster.entrances
+    place_of(root, collective, ranks)
+    if not collective_row(collective).moves_data:
+        return np.zeros(len(size_bytes))
+    levels = (
+        LevelCut("GPU", 1, gpu, ranks),
+        LevelCut("node", ranks // cluster.nodes, node, cluster.nodes),
+    )
+    in_network = cluster.adds_in_network and collective == "all_reduce"
+    algbw, _ = least_of(levels, ranks, "broadcast" if in_network else collective)
+    return moved_sizes(collective, size_bytes) / float(algbw) * (1 - ROUNDING)

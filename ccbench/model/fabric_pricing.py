@@ -392,7 +392,7 @@ def price_algorithm(
     if fabric.ranks > MOST_RANKS:
         raise MachineError(
             f"{collective} {algorithm}: schedules are priced on {MOST_RANKS} ranks at most, these are "
-            f"{fabric.ranks}; --model library prices more"
+            f"{fabric.ranks}; --model nccl prices more"
         )
     if not pipelined or parameter is not None:
         schedule = schedule_for(collective, algorithm, fabric.ranks, root, prove=False)

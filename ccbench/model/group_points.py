@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 from ccbench.collectives import collective as collective_row
 from ccbench.groups import Groups
-from ccbench.model.bounds import LIMITS, ROUNDING
+from ccbench.model.bounds import ROUNDING, least_of
 from ccbench.model.cluster import Cluster, ClusterPoint, points_with_bounds
 from ccbench.model.group_placement import GroupPlacement, placement_of
 from ccbench.model.group_systems import GroupSystem, group_systems
@@ -57,12 +56,11 @@ def _bounds(
         )
     elif not traffic:
         in_network = cluster.adds_in_network and collective == "all_reduce"
-        limit = LIMITS["broadcast" if in_network else collective]
         cuts = [LevelCut("GPU", 1, gpu, kind.ranks)]
-        # A ring shift inside a node need not leave it.
-        if system.nodes > 1 and even and collective != "send_recv":
+        if system.nodes > 1 and even:
             cuts.append(LevelCut("node", system.ranks_per_node, node / crossing, system.nodes))
-        slowness += [float(1 / Fraction(limit(cut, kind.ranks))) for cut in cuts]
+        algbw, _ = least_of(cuts, kind.ranks, "broadcast" if in_network else collective)
+        slowness.append(float(1 / algbw))
     return [max(slowness) * size * (1 - ROUNDING) for size in size_bytes]
 
 

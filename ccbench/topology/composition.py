@@ -1,4 +1,4 @@
-"""Clusters: N equal nodes and the network between them, as a graph when small, in closed form always.
+"""Clusters: N equal nodes and the network between them, as a graph.
 
 A message inside a node takes the node's shortest route. Between nodes it goes from the source's GPU to its
 NIC, through the network, and from the target's NIC to the target's GPU. In a network of ``rails`` NIC j of
@@ -7,31 +7,26 @@ every node is on a switch of its own; messages change rails inside the source's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.topology.fabrics import (
-    MOST_VERTICES,
-    Bundle,
     Fabric,
     Ints,
     LevelCut,
-    SearchedRoutes,
+    Machines,
     Wire,
     check_size,
     full_mesh,
     hypercube,
-    routes_by_search,
     single_switch,
     striped,
     torus,
     whole,
-    wired,
 )
-from ccbench.topology.graph import Device, DeviceKind, Topology
+from ccbench.topology.graph import DeviceKind, Topology
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.node_nics import (
     MOST_NICS,
@@ -63,45 +58,57 @@ def cluster(
     have an even share of all. One node with a network has its NICs, which then lead nowhere.
     Raises MachineError, also for links of ``node`` without a rate.
     """
-    return _joined(*_parts(node, nodes, network, fabric, most_ports=len(node.gpus)))
-
-
-def _parts(
-    node: Topology,
-    nodes: int,
-    network: Network | str | None,
-    fabric: Fabric | None,
-    most_ports: int,
-) -> tuple[_Node, int, Fabric | None, bool]:
-    """The node ready to be copied, how often, what joins the copies, and whether that has rails."""
     _check(node, nodes, network)
     check_rates(node)
     check_joined(node)
     box = striped(node)
-    if network is None:
-        return _Node(box, routes_by_search(box), len(box.gpus), ()), 1, None, False
-    interconnect = _wanted(network)
-    box = with_nics(box, interconnect, min(interconnect.nics, most_ports))
-    nics = tuple(device.name for device in box.of_kind(DeviceKind.NIC))
-    ends = [*(device.name for device in box.gpus), *nics]
-    ready = _Node(box, routes_by_search(box, ends=ends), len(box.gpus), nics)
-    if nodes == 1:
-        return ready, 1, None, False
-    ports = nodes * len(ready.nics)
-    port = port_wire(interconnect, len(ready.nics))
+    if network is not None:
+        interconnect = _wanted(network)
+        box = with_nics(box, interconnect, min(interconnect.nics, len(box.gpus)))
+    if network is None or nodes == 1:
+        alone = Fabric(box)
+        return replace(alone, levels=_levels(alone, 1, None))
+    outer, graph = _copies(box, nodes, interconnect, fabric)
+    inner = Fabric(box)
+    nics = np.array([inner.vertex[nic.name] for nic in box.of_kind(DeviceKind.NIC)])
     rails = fabric is None and interconnect.shape == RAILS
-    if fabric is not None:
-        outer = fabric
-    elif interconnect.of_any_size:
-        outer = single_switch(ports, port, rails=len(ready.nics) if rails else 1)
-    else:
-        outer = fabric_of(interconnect.shape, port)
-    if outer.ranks != ports:
-        raise MachineError(
-            f"{outer.name}: joins {outer.ranks} ports, but {nodes} nodes have {ports} NICs "
-            f"({len(ready.nics)} each); make the fabric as large"
+    machines = Machines(inner, outer, nics, _nic_of_gpu(inner, nics), rails)
+    return Fabric(graph, _levels(inner, nodes, outer), machines)
+
+
+def _nic_of_gpu(node: Fabric, nics: Ints) -> Ints:
+    """Nearest NIC of each GPU; among equally near ones neighbours share a NIC."""
+    gpus, count = node.ranks, len(nics)
+    start, end = np.repeat(np.arange(gpus), count), np.tile(nics, gpus)
+    hops = (node.paths(start, end) >= 0).sum(axis=1).reshape(gpus, count)
+    share = np.arange(gpus)[:, None] * count // gpus
+    return np.asarray((hops * (count + 1) + (np.arange(count) - share) % count).argmin(axis=1))
+
+
+def _levels(node: Fabric, nodes: int, outer: Fabric | None) -> tuple[LevelCut, ...]:
+    """Cuts: a GPU's own links, a node's ports, and those of the network that hold whole nodes."""
+    gpus, ranks, nics = node.ranks, nodes * node.ranks, node.topology.of_kind(DeviceKind.NIC)
+    # Without a network the NICs lead nowhere, so nothing can leave a GPU over them.
+    idle = [] if outer else [node.vertex[nic.name] for nic in nics]
+    used = ~(np.isin(node.link_source, idle) | np.isin(node.link_target, idle))
+    flows = np.stack(
+        [
+            np.bincount(ends[used], node.link_bytes_per_second[used], node.vertices)[:gpus]
+            for ends in (node.link_target, node.link_source)
+        ]
+    )
+    equal = bool((flows == flows[:, :1]).all())
+    # The wider of in and out: what a cut allows must not be understated for either direction.
+    levels = [LevelCut("GPU", 1, float(flows.max(axis=0).min()), ranks if equal else 0)]
+    if outer is not None:
+        port = next(level for level in outer.levels if level.ranks == 1)
+        levels.append(LevelCut("node", gpus, len(nics) * port.bytes_per_second, nodes))
+        levels += (
+            replace(level, ranks=level.ranks // len(nics) * gpus)
+            for level in outer.levels
+            if level.consecutive and level.ranks > len(nics) and level.ranks % len(nics) == 0
         )
-    return ready, nodes, outer, rails
+    return tuple(level for level in levels if level.ranks < ranks)
 
 
 SHAPES = {
@@ -156,60 +163,74 @@ def compose(
     is a device of its own, unless ``fabric`` is given, whose ranks are those of ``cluster``.
     """
     _check(node, nodes, network)
-    if nodes == 1:
-        if network is None:
-            return node
-        interconnect = _wanted(network)
-        return with_nics(node, interconnect, interconnect.nics)
-    # A fabric's ranks are the vertices of ``cluster``; the default network has as many ports as NICs.
+    if network is None:
+        return node
     interconnect = _wanted(network)
+    if nodes == 1:
+        return with_nics(node, interconnect, interconnect.nics)
+    check_rates(node)
+    check_joined(node)
+    # A fabric's ranks are the vertices of ``cluster``; the default network has as many ports as NICs.
     shaped = fabric is not None or not interconnect.of_any_size
     most_ports = len(node.gpus) if shaped else MOST_NICS
-    parts = _parts(node, nodes, network, fabric, most_ports)
-    made, ready = _joined(*parts), parts[0]
-    box = with_nics(node, interconnect, len(ready.nics))
-    first_outer = nodes * len(ready.topology.devices)
-    vertices = made.vertices - first_outer + nodes * len(box.devices)
-    if vertices > MOST_VERTICES:
+    box = with_nics(node, interconnect, min(interconnect.nics, most_ports))
+    return _copies(box, nodes, interconnect, fabric)[1]
+
+
+def _copies(
+    box: Topology, nodes: int, network: Network, fabric: Fabric | None
+) -> tuple[Fabric, Topology]:
+    """What joins the NICs of so many machines, and all of them as a graph."""
+    nics = box.of_kind(DeviceKind.NIC)
+    name, ports = f"{nodes} x {box.name}", nodes * len(nics)
+    check_size(name, nodes * len(box.devices), nodes * (len(box.links) + 2 * len(nics)))
+    port = port_wire(network, len(nics))
+    if fabric is not None:
+        outer = fabric
+    elif network.of_any_size:
+        outer = single_switch(ports, port, rails=len(nics) if network.shape == RAILS else 1)
+    else:
+        # Links above the ports may have other rates, so that their origin would not hold.
+        outer = fabric_of(network.shape, replace(port, origin=""))
+    if outer.ranks != ports:
         raise MachineError(
-            f"{made.name}: {vertices} vertices; at most {MOST_VERTICES} become a graph; take fewer nodes"
+            f"{outer.name}: joins {outer.ranks} ports, but {nodes} nodes have {ports} NICs "
+            f"({len(nics)} each); make the fabric as large"
         )
+    switches = outer.devices[ports:]
     # The nodes side by side, GPUs of all of them first, then the network's switches and links.
     rest = tuple(device for device in box.devices if device.kind is not DeviceKind.GPU)
     copies = range(nodes)
     inside = [
-        _copy(device, copy, nodes)
+        replace(device, name=f"n{copy}.{device.name}", node=copy)
         for group in (box.gpus, rest)
         for copy in copies
         for device in group
     ]
     links = [
-        replace(
-            link,
-            source=_named(link.source, copy, nodes),
-            target=_named(link.target, copy, nodes),
-        )
+        replace(link, source=f"n{copy}.{link.source}", target=f"n{copy}.{link.target}")
         for copy in copies
         for link in box.links
     ]
+    names = {switch.name: switch.name for switch in switches}
+    for number, device in enumerate(outer.devices[:ports]):
+        copy, nic = divmod(number, len(nics))
+        names[device.name] = f"n{copy}.{nics[nic].name}"
+    links += (
+        replace(link, source=names[link.source], target=names[link.target], attributes={})
+        for link in outer.topology.links
+    )
     matrix = {
-        (_named(row, copy, nodes), _named(column, copy, nodes)): label
+        (f"n{copy}.{row}", f"n{copy}.{column}"): label
         for copy in copies
         for (row, column), label in box.matrix.items()
     }
-    graph = made.topology()
-    # A fabric keeps no origins; the default one has the network's ports and nothing else.
-    origin = f"{interconnect}: nominal rate of its ports" if not shaped else ""
-    outer = [
-        replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]
-    ]
-    devices = (*inside, *graph.devices[first_outer:])
     facts = {name: box.facts[name] for name in _KEPT_FACTS if name in box.facts}
-    return replace(
+    return outer, replace(
         box,
-        name=graph.name,
-        devices=devices,
-        links=(*links, *outer),
+        name=name,
+        devices=(*inside, *switches),
+        links=tuple(links),
         matrix=matrix,
         facts=facts,
     )
@@ -239,158 +260,3 @@ def _check(node: Topology, nodes: int, network: Network | str | None) -> None:
 def _wanted(network: Network | str | None) -> Network:
     assert network is not None  # several nodes without one are refused
     return network if isinstance(network, Network) else parse_network(network)
-
-
-def _named(name: str, copy: int, nodes: int) -> str:
-    return name if nodes == 1 else f"n{copy}.{name}"
-
-
-def _copy(device: Device, copy: int, nodes: int) -> Device:
-    return (
-        device
-        if nodes == 1
-        else replace(device, name=_named(device.name, copy, nodes), node=copy)
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Node:
-    """One node ready to be copied.
-
-    routes: from and to GPUs, then NICs, in this order of ends. nics: names.
-    """
-
-    topology: Topology
-    routes: SearchedRoutes
-    gpus: int
-    nics: tuple[str, ...]
-
-
-class _Cluster:
-    """Numbers of a cluster. Vertices: GPUs of all nodes, then what else is in them, then the network's.
-
-    rest: devices of a node besides GPUs. first_outer: the first vertex of the network.
-    """
-
-    def __init__(self, node: _Node, nodes: int, outer: Fabric | None, rails: bool) -> None:
-        self.node, self.nodes, self.outer, self.rails = node, nodes, outer, rails
-        self.ranks = nodes * node.gpus
-        self.local_links = len(node.routes.links)
-        self.rest = [
-            device for device in node.topology.devices if device.kind is not DeviceKind.GPU
-        ]
-        self.first_outer = self.ranks + nodes * len(self.rest)
-
-    def vertices_of(self, name: str) -> Ints:
-        """The vertex called ``name`` in every node."""
-        every = np.arange(self.nodes)
-        for number, device in enumerate(self.node.topology.gpus):
-            if device.name == name:
-                return every * self.node.gpus + number
-        number = [device.name for device in self.rest].index(name)
-        return self.ranks + every * len(self.rest) + number
-
-    def bundles(self) -> list[Bundle]:
-        """The first link of every node, the second of every node, ..., then the network's links."""
-        made = []
-        for link in self.node.routes.links:
-            # All links that carry data have rates here.
-            rate, latency = link.bytes_per_second or 0.0, link.latency_seconds or 0.0
-            wire = Wire(rate, latency, link.kind, link.count, link.origin)
-            made.append(
-                Bundle(self.vertices_of(link.source), self.vertices_of(link.target), wire)
-            )
-        if self.outer is None:
-            return made
-        nics = np.stack([self.vertices_of(nic) for nic in self.node.nics], axis=1).ravel()
-        vertex = np.arange(self.outer.vertices) - self.outer.ranks + self.first_outer
-        vertex[: self.outer.ranks] = nics
-        ends = np.cumsum([size for size, _ in self.outer.wires])[:-1]
-        sources = np.split(vertex[self.outer.link_source], ends)
-        targets = np.split(vertex[self.outer.link_target], ends)
-        wires = (wire for _, wire in self.outer.wires)
-        return [*made, *map(Bundle, sources, targets, wires)]
-
-    @cached_property
-    def nic_of_gpu(self) -> Ints:
-        """Nearest NIC of each GPU; among equally near ones neighbours share a NIC."""
-        gpus, nics = self.node.gpus, len(self.node.nics)
-        hops = (self.table[:gpus, gpus:] >= 0).sum(axis=2)
-        share = np.arange(gpus)[:, None] * nics // gpus
-        return np.asarray((hops * (nics + 1) + (np.arange(nics) - share) % nics).argmin(axis=1))
-
-    @cached_property
-    def table(self) -> Ints:
-        """A node's link ids from each end to each end, GPUs first, then NICs."""
-        ends = self.node.gpus + len(self.node.nics)
-        pairs = np.indices((ends, ends)).reshape(2, -1)
-        links = self.node.routes.route(pairs[0], pairs[1])
-        return links.reshape(ends, ends, links.shape[1])
-
-    def route(self, source: Ints, target: Ints) -> Ints:
-        gpus = self.node.gpus
-        node, far_node = source // gpus, target // gpus
-        start, end = source % gpus, target % gpus
-        inside = node == far_node
-        parts = [np.where(inside[:, None], self._local(node, start, end), -1)]
-        if self.outer is not None:
-            nics = len(self.node.nics)
-            nic_in = self.nic_of_gpu[end]
-            nic_out = nic_in if self.rails else self.nic_of_gpu[start]
-            across = self.outer.router(node * nics + nic_out, far_node * nics + nic_in)
-            across = np.where(across >= 0, across + self.nodes * self.local_links, -1)
-            hops = [
-                self._local(node, start, gpus + nic_out),
-                across,
-                self._local(far_node, gpus + nic_in, end),
-            ]
-            parts += [np.where(inside[:, None], -1, part) for part in hops]
-        return np.concatenate(parts, axis=1)
-
-    def _local(self, node: Ints, start: Ints, end: Ints) -> Ints:
-        links = self.table[start, end]
-        # Link l of node n stands at l * nodes + n, for bundles hold one link of all nodes.
-        return np.where(links >= 0, links * self.nodes + node[:, None], -1)
-
-    def device(self, vertex: int) -> Device:
-        if vertex < self.first_outer:
-            if vertex < self.ranks:
-                node, number = divmod(vertex, self.node.gpus)
-                device = self.node.topology.gpus[number]
-            else:
-                node, number = divmod(vertex - self.ranks, len(self.rest))
-                device = self.rest[number]
-            return _copy(device, node, self.nodes)
-        assert self.outer is not None  # else there is no such vertex
-        return self.outer.device(vertex - self.first_outer + self.outer.ranks)
-
-
-def _joined(node: _Node, nodes: int, outer: Fabric | None, rails: bool) -> Fabric:
-    shape = _Cluster(node, nodes, outer, rails)
-    check_size("cluster", nodes * shape.local_links + (outer.links if outer else 0))
-    vertices = shape.first_outer + (outer.vertices - outer.ranks if outer else 0)
-    name = node.topology.name if nodes == 1 else f"{nodes} x {node.topology.name}"
-    # Levels of cuts: a GPU's own links, a node's ports, and those of the network that hold whole nodes.
-    flows = {device.name: [0.0, 0.0] for device in node.topology.gpus}
-    # Without a network the NICs lead nowhere, so nothing can leave a GPU over them.
-    idle = set() if outer else set(node.nics)
-    for link in node.routes.links:
-        if {link.source, link.target} & idle:
-            continue
-        for end, way in ((link.target, 0), (link.source, 1)):
-            if end in flows:
-                flows[end][way] += link.bytes_per_second or 0.0
-    # The wider of in and out: what a cut allows must not be understated for either direction.
-    least = min(max(rates) for rates in flows.values())
-    equal = len({tuple(rates) for rates in flows.values()}) == 1
-    levels = [LevelCut("GPU", 1, least, shape.ranks if equal else 0)]
-    nics = len(node.nics)
-    if outer is not None:
-        port = next(level for level in outer.levels if level.ranks == 1)
-        levels.append(LevelCut("node", node.gpus, nics * port.bytes_per_second, nodes))
-        for level in outer.levels:
-            if level.consecutive and level.ranks > nics and level.ranks % nics == 0:
-                ranks = level.ranks // nics * node.gpus
-                levels.append(replace(level, ranks=ranks))
-    below = tuple(level for level in levels if level.ranks < shape.ranks)
-    return wired(name, shape.ranks, vertices, shape.bundles(), shape.route, shape.device, below)

@@ -1,15 +1,15 @@
-"""Links that a message takes: by search in any topology, in closed form in a fabric.
+"""Fabrics: graphs with numbered vertices and links, the shortest routes on them, and their cuts.
 
-A fabric is numbered vertices and links as arrays, with a formula that routes between ranks. Here are those in
-which every rank has its own ports: switch, full mesh, ring, torus, hypercube. A hundred thousand ranks are no
-burden: nothing in a fabric holds one Python object per rank or link.
+Here are those in which every rank has its own ports: switch, full mesh, ring, torus, hypercube.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,92 +22,295 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_VERTICES = 4096
-"""Above this, a table of all routes no longer fits comfortably; fabrics have closed forms instead."""
+"""Larger graphs are not built: a table of all routes would no longer fit comfortably."""
 
-MOST_ENTRIES = 200_000_000
-"""Link ids that one answer of ``route`` may hold (1.6 GB)."""
+MOST_LINKS = 300_000
+"""Links of a graph, each direction counted."""
+
+LINK_KINDS = tuple(LinkKind)
+"""A link's kind is kept as its place in this tuple."""
+
+HOPS = "hops"
+"""Attribute of a link that counts for several when routes are searched: minimal routes avoid a second one."""
 
 
-def checked_flows(source: ArrayLike, target: ArrayLike, ranks: int) -> tuple[Ints, Ints]:
-    """Both as equally long arrays of ranks. Raises MachineError."""
-    sources, targets = np.asarray(source, dtype=np.int64), np.asarray(target, dtype=np.int64)
-    sources, targets = (array.ravel() for array in np.broadcast_arrays(sources, targets))
-    for array in (sources, targets):
-        if len(array) and (int(array.min()) < 0 or int(array.max()) >= ranks):
+class TooLargeError(MachineError):
+    """A graph would have more vertices or links than are built."""
+
+
+def check_size(name: str, vertices: int, links: int = 0) -> None:
+    """TooLargeError where a graph would be too large; before it is made."""
+    if vertices > MOST_VERTICES or links > MOST_LINKS:
+        raise TooLargeError(
+            f"{name}: {vertices} vertices and {links} links; at most {MOST_VERTICES} and {MOST_LINKS} become "
+            "a graph; take fewer nodes, or predict by the library's model (--model nccl), which needs none"
+        )
+
+
+@dataclass(frozen=True)
+class Wire:
+    """The numbers of one link in one direction; ``count`` physical links of together this rate."""
+
+    bytes_per_second: float
+    latency_seconds: float = 0.0
+    kind: LinkKind = LinkKind.INFINIBAND
+    count: int = 1
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.bytes_per_second < float("inf")):
             raise MachineError(
-                f"route: rank {int(array.min())} or {int(array.max())} is not in 0 to {ranks - 1}"
+                f"bytes_per_second: {self.bytes_per_second} is not a positive number"
             )
-    return sources, targets
+        if not (0 <= self.latency_seconds < float("inf")) or self.count < 1:
+            raise MachineError(
+                f"latency_seconds: {self.latency_seconds} with {self.count} links; write zero or more "
+                "seconds and at least one link"
+            )
+
+    def between(self, source: str, target: str) -> Link:
+        """Return the link from one device to another."""
+        rate, latency = self.bytes_per_second, self.latency_seconds
+        return Link(
+            source, target, self.kind, rate, latency, self.count, LinkState.UP, self.origin
+        )
 
 
-def left_aligned(ids: Ints) -> Ints:
-    """Each row's links moved to its front, their order kept, columns that no row needs cut off."""
-    if not ids.size:
-        return ids
-    order = np.argsort(ids < 0, axis=1, kind="stable")
-    aligned: Ints = np.take_along_axis(ids, order, axis=1)
-    return aligned[:, : int((ids >= 0).sum(axis=1).max(initial=0))]
+@dataclass(frozen=True)
+class LevelCut:
+    """A cut that a fabric has by construction: a set of ``ranks`` ranks and what can enter or leave it.
+
+    groups: how many such sets make up the whole fabric, 0 where they do not.
+    consecutive: the sets are runs of consecutive ranks.
+    """
+
+    name: str
+    ranks: int
+    bytes_per_second: float
+    groups: int
+    consecutive: bool = True
 
 
 @dataclass(frozen=True, eq=False)
-class PathTable:
-    """Cheapest paths from some vertices to all: for each the link by which a vertex is reached.
+class Machines:
+    """Equal machines and the network between them, whose rank q is NIC q % NICs of machine q // NICs.
 
-    row: which row of ``arriving_link`` belongs to a start vertex; -1 for vertices that are no start.
+    nic_of_gpu: through which each GPU of a machine talks. rails: the target's NIC is also the source's.
     """
 
-    row: Ints
-    arriving_link: Ints
-    link_source: Ints
+    node: Fabric
+    network: Fabric
+    nics: Ints
+    nic_of_gpu: Ints
+    rails: bool
+
+    def route(self, source: Ints, target: Ints) -> Ints:
+        """Link ids, numbered machine by machine, then those of the network."""
+        gpus, nics, copies = (
+            self.node.ranks,
+            len(self.nics),
+            self.network.ranks // len(self.nics),
+        )
+        (node, start), (far_node, end) = np.divmod(source, gpus), np.divmod(target, gpus)
+        inside = node == far_node
+        nic_in = self.nic_of_gpu[end]
+        nic_out = nic_in if self.rails else self.nic_of_gpu[start]
+        ports = node * nics + nic_out, far_node * nics + nic_in
+        # Inside a machine: to the target, or to the NIC; then through the network, and on to the target.
+        parts = (
+            (self.node, start, np.where(inside, end, self.nics[nic_out]), node),
+            (self.network, np.where(inside, ports[1], ports[0]), ports[1], copies),
+            (self.node, np.where(inside, end, self.nics[nic_in]), end, far_node),
+        )
+        columns = []
+        for fabric, begin, finish, copy in parts:
+            ids = fabric.paths(begin, finish)
+            first = np.broadcast_to(np.asarray(copy) * self.node.links, len(source))
+            columns.append(np.where(ids >= 0, ids + first[:, None], -1))
+        return np.concatenate(columns, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Fabric:
+    """A graph whose first vertices are the ranks, its GPUs; only links that carry data count, in order.
+
+    Links without a rate are refused. levels: cuts that it has by construction. machines: what it is made of,
+    where it is a cluster: routes then stay inside a machine or leave it once. Raises MachineError.
+    """
+
+    topology: Topology
+    levels: tuple[LevelCut, ...] = ()
+    machines: Machines | None = None
+
+    def __post_init__(self) -> None:
+        check_size(self.name, self.vertices, self.links)
+        for link in self._links:
+            if not link.bytes_per_second:
+                raise MachineError(
+                    f"{self.name}: the link {link.source} -> {link.target} has no rate; "
+                    "give its bytes_per_second"
+                )
+
+    @property
+    def name(self) -> str:
+        """Name of its graph."""
+        return self.topology.name
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """What stands at each vertex."""
+        kind = DeviceKind.GPU
+        rest = (device for device in self.topology.devices if device.kind is not kind)
+        return (*self.topology.gpus, *rest)
+
+    @cached_property
+    def _links(self) -> tuple[Link, ...]:
+        return tuple(link for link in self.topology.links if link.carries)
+
+    @cached_property
+    def ranks(self) -> int:
+        """Number of GPUs."""
+        return len(self.topology.gpus)
+
+    @property
+    def vertices(self) -> int:
+        """Number of devices."""
+        return len(self.topology.devices)
+
+    @property
+    def links(self) -> int:
+        """Number of links, each direction counted."""
+        return len(self._links)
+
+    @cached_property
+    def vertex(self) -> dict[str, int]:
+        """Number of each device by its name."""
+        return {device.name: number for number, device in enumerate(self.devices)}
+
+    @cached_property
+    def link_source(self) -> Ints:
+        """Vertex at which each link begins."""
+        return np.array([self.vertex[link.source] for link in self._links], dtype=np.int64)
+
+    @cached_property
+    def link_target(self) -> Ints:
+        """Vertex at which each link ends."""
+        return np.array([self.vertex[link.target] for link in self._links], dtype=np.int64)
+
+    @cached_property
+    def link_bytes_per_second(self) -> Floats:
+        """Rate of each link."""
+        return np.array([link.bytes_per_second for link in self._links], dtype=np.float64)
+
+    @cached_property
+    def link_latency_seconds(self) -> Floats:
+        """Latency of each link, 0 where nobody says."""
+        return np.array([link.latency_seconds or 0.0 for link in self._links], np.float64)
+
+    @cached_property
+    def link_kind_codes(self) -> Ints:
+        """Kind of each link, as its place in ``LINK_KINDS``."""
+        return np.array([LINK_KINDS.index(link.kind) for link in self._links], dtype=np.int64)
+
+    @cached_property
+    def link_counts(self) -> Ints:
+        """How many physical links each is."""
+        return np.array([link.count for link in self._links], dtype=np.int64)
+
+    def link_name(self, link: int) -> str:
+        """``gpu3 -> switch0``."""
+        return f"{self._links[link].source} -> {self._links[link].target}"
+
+    def route(self, source: ArrayLike, target: ArrayLike) -> Ints:
+        """One row of link ids per flow, in travel order, -1 padded. Raises MachineError for unknown ranks."""
+        sources, targets = np.asarray(source, np.int64), np.asarray(target, np.int64)
+        sources, targets = (array.ravel() for array in np.broadcast_arrays(sources, targets))
+        for array in (sources, targets):
+            if len(array) and (int(array.min()) < 0 or int(array.max()) >= self.ranks):
+                raise MachineError(
+                    f"route: rank {int(array.min())} or {int(array.max())} is not in 0 to {self.ranks - 1}"
+                )
+        ids = self.router(sources, targets)
+        # Links moved to the front of their row, their order kept, and columns cut off that no row needs.
+        aligned = np.take_along_axis(ids, np.argsort(ids < 0, axis=1, kind="stable"), axis=1)
+        return np.asarray(aligned[:, : int((ids >= 0).sum(axis=1).max(initial=0))])
+
+    def router(self, source: Ints, target: Ints) -> Ints:
+        """One row of link ids per flow between ranks, -1 anywhere for no link."""
+        return (self.machines.route if self.machines else self.paths)(source, target)
+
+    @cached_property
+    def _ways(self) -> tuple[Ints, NDArray[np.int32], NDArray[np.int32], Ints]:
+        """Row of each vertex at which ways end; by row and vertex how many equal links lead on, and the place
+        of the first of them among all; all these links."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import dijkstra
+
+        source, target, rate = self.link_source, self.link_target, self.link_bytes_per_second
+        hops = np.array([link.attributes.get(HOPS, 1) for link in self._links], np.float64)
+        # Whole numbers, so that sums of equal ways are equal: slowness decides between ways of equal hops.
+        cost = np.rint(1e11 * hops + 1e6 * rate.min(initial=np.inf) / rate)
+        # Of links between the same two vertices the cheapest counts; a sparse matrix would add them up.
+        order = np.lexsort((cost, source, target))
+        keys = (target * self.vertices + source)[order]
+        chosen = order[np.append(True, keys[1:] != keys[:-1])] if len(order) else order
+        shape = (self.vertices, self.vertices)
+        backwards = csr_array((cost[chosen], (target[chosen], source[chosen])), shape=shape)
+        switches = (DeviceKind.NETWORK_SWITCH, DeviceKind.NVSWITCH)
+        switch = np.array([device.kind in switches for device in self.devices])
+        ends = [
+            number
+            for number, device in enumerate(self.devices)
+            if device.kind in (DeviceKind.GPU, DeviceKind.NIC)
+        ]
+        row = np.full(self.vertices, -1, dtype=np.int64)
+        row[ends] = np.arange(len(ends))
+        out = np.argsort(source, kind="stable")
+        count = np.zeros((len(ends), self.vertices), dtype=np.int32)
+        first = np.zeros_like(count)
+        links, place = [], 0
+        for number, end in enumerate(ends):
+            (left,) = dijkstra(backwards, indices=[end])
+            nearer = np.isfinite(left[source[out]]) & (
+                left[source[out]] == cost[out] + left[target[out]]
+            )
+            leading = out[nearer]
+            ways = np.bincount(source[leading], minlength=self.vertices)
+            begin = np.cumsum(ways) - ways
+            first[number] = begin + place
+            # Switches take equal ways in turn; what is no switch goes the first way, dimension by dimension.
+            leads = np.flatnonzero(ways)
+            ways[leads] = np.where(switch[target[leading[begin[leads]]]], ways[leads], 1)
+            count[number] = ways
+            links.append(leading)
+            place += len(leading)
+        return row, count, first, np.concatenate([*links, [-1]]).astype(np.int64)
 
     def paths(self, source: Ints, target: Ints) -> Ints:
-        """Rows of link ids, -1 padded. Raises MachineError where there is no path."""
-        # From the targets backwards, all flows one link a turn.
-        rows, here = self.row[source], target.copy()
-        backwards: list[Ints] = []
-        while bool((here != source).any()):
-            moving = here != source
-            link = np.where(moving, self.arriving_link[rows, here], -1)
-            if bool((moving & (link < 0)).any()):
-                lost = int(np.flatnonzero(moving & (link < 0))[0])
+        """Rows of link ids from GPUs or NICs to others, -1 padded. Raises MachineError where there is no way.
+
+        Fewest hops, and among equals the fastest links. Of several such ways the target's number chooses, as
+        subnet managers do (d mod k): what it chose by once chooses no more.
+        """
+        row, count, first, links = self._ways
+        rows, here, number = row[target], source, target
+        columns: list[Ints] = []
+        while bool((here != target).any()):
+            moves, ways = here != target, count[rows, here]
+            if bool((moves & (ways == 0)).any()):
+                lost = int(np.flatnonzero(moves & (ways == 0))[0])
                 raise MachineError(
-                    f"route: no link leads from vertex {int(source[lost])} to {int(target[lost])}; "
-                    "give the links that join them"
+                    f"route: no link leads from {self.devices[source[lost]].name} to "
+                    f"{self.devices[target[lost]].name}; give the links that join them"
                 )
-            backwards.append(link)
-            here = np.where(moving, self.link_source[link], here)
-        if not backwards:
+            ways = np.maximum(ways, 1)
+            link = np.where(moves, links[first[rows, here] + number % ways], -1)
+            number = number // ways
+            here = np.where(moves, self.link_target[link], here)
+            columns.append(link)
+        if not columns:
             return np.full((len(source), 0), -1, dtype=np.int64)
-        return left_aligned(np.stack(backwards[::-1], axis=1))
-
-
-def cheapest_paths(
-    link_source: Ints, link_target: Ints, cost: Floats, vertices: int, starts: Sequence[int]
-) -> PathTable:
-    """Paths of least total cost (Dijkstra). Of links between the same two vertices the cheapest counts."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import dijkstra
-
-    order = np.lexsort((cost, link_source * vertices + link_target))
-    keys = (link_source * vertices + link_target)[order]
-    # Sorted by ends, then cost: the first of each run of equal ends is the cheapest.
-    first = np.ones(len(keys), dtype=np.bool_)
-    first[1:] = keys[1:] != keys[:-1]
-    chosen = order[first]
-    ends = (link_source[chosen], link_target[chosen])
-    costs = csr_array((cost[chosen], ends), shape=(vertices, vertices))
-    _, before = dijkstra(costs, indices=list(starts), return_predecessors=True)
-    # Keys are sorted, so the link between a vertex and the one before it is found by bisection.
-    arriving_keys = before.astype(np.int64) * vertices + np.arange(vertices)
-    at = np.minimum(np.searchsorted(keys[first], arriving_keys), len(chosen) - 1)
-    arriving = (
-        np.where(before >= 0, chosen[at], -1)
-        if len(chosen)
-        else np.full(arriving_keys.shape, -1)
-    )
-    row = np.full(vertices, -1, dtype=np.int64)
-    row[list(starts)] = np.arange(len(starts))
-    return PathTable(row, arriving, link_source)
+        return np.stack(columns, axis=1)
 
 
 def striped(topology: Topology) -> Topology:
@@ -157,231 +360,6 @@ def striped(topology: Topology) -> Topology:
     return replace(topology, devices=kept, links=tuple(links.values()))
 
 
-@dataclass(frozen=True, eq=False)
-class SearchedRoutes:
-    """Routes on a topology, found once and kept; see ``routes_by_search``.
-
-    topology: the one searched, its NVSwitches striped; ``links`` are those that carry data, in id order.
-    """
-
-    topology: Topology
-    links: tuple[Link, ...]
-    ranks: int
-    link_bytes_per_second: Floats
-    link_latency_seconds: Floats
-    table: PathTable
-    vertex_of_rank: Ints
-
-    def route(self, source: ArrayLike, target: ArrayLike) -> Ints:
-        """One row of link ids per flow. Raises MachineError for unknown ranks and where no path is."""
-        sources, targets = checked_flows(source, target, self.ranks)
-        return self.table.paths(self.vertex_of_rank[sources], self.vertex_of_rank[targets])
-
-    def link_name(self, link: int) -> str:
-        """``gpu0 -> nvswitch0``."""
-        return f"{self.links[link].source} -> {self.links[link].target}"
-
-
-def routes_by_search(topology: Topology, ends: Sequence[str] | None = None) -> SearchedRoutes:
-    """Shortest routes between all GPUs (or ``ends``) of ``topology``.
-
-    Fewest hops, and among equals the fastest links. Only links that carry data are used; of these, one
-    without a rate is refused. Raises MachineError.
-    """
-    merged = striped(topology)
-    if len(merged.devices) > MOST_VERTICES:
-        raise MachineError(
-            f"{topology.name}: {len(merged.devices)} devices; at most {MOST_VERTICES} are searched, "
-            "so describe it as a fabric"
-        )
-    index = {device.name: position for position, device in enumerate(merged.devices)}
-    links = tuple(link for link in merged.links if link.carries)
-    for link in links:
-        if not link.bytes_per_second:
-            raise MachineError(
-                f"{topology.name}: the link {link.source} -> {link.target} has no rate; "
-                "give its bytes_per_second"
-            )
-    rate = np.array([link.bytes_per_second for link in links], dtype=np.float64)
-    latency = np.array([link.latency_seconds or 0.0 for link in links], dtype=np.float64)
-    slowness = rate.min(initial=np.inf) / rate
-    # Slowness is at most 1 per hop, so that it decides only between routes of equal hops.
-    cost = 1.0 + 1e-5 * slowness
-    source = np.array([index[link.source] for link in links], dtype=np.int64)
-    target = np.array([index[link.target] for link in links], dtype=np.int64)
-    names = [device.name for device in merged.gpus] if ends is None else list(ends)
-    starts = [index[name] for name in names]
-    table = cheapest_paths(source, target, cost, len(merged.devices), starts)
-    return SearchedRoutes(
-        merged, links, len(starts), rate, latency, table, np.array(starts, dtype=np.int64)
-    )
-
-
-MOST_LINKS = 20_000_000
-"""Links that a fabric may have; as arrays they take about 800 MB."""
-
-LINK_KINDS = tuple(LinkKind)
-"""A link's kind is kept as its place in this tuple."""
-
-
-@dataclass(frozen=True)
-class Wire:
-    """The numbers of one link in one direction; ``count`` physical links of together this rate."""
-
-    bytes_per_second: float
-    latency_seconds: float = 0.0
-    kind: LinkKind = LinkKind.INFINIBAND
-    count: int = 1
-    origin: str = ""
-
-    def __post_init__(self) -> None:
-        if not (0 < self.bytes_per_second < float("inf")):
-            raise MachineError(
-                f"bytes_per_second: {self.bytes_per_second} is not a positive number"
-            )
-        if not (0 <= self.latency_seconds < float("inf")) or self.count < 1:
-            raise MachineError(
-                f"latency_seconds: {self.latency_seconds} with {self.count} links; write zero or more "
-                "seconds and at least one link"
-            )
-
-
-@dataclass(frozen=True)
-class LevelCut:
-    """A cut that a fabric has by construction: a set of ``ranks`` ranks and what can enter or leave it.
-
-    groups: how many such sets make up the whole fabric, 0 where they do not.
-    consecutive: the sets are runs of consecutive ranks.
-    """
-
-    name: str
-    ranks: int
-    bytes_per_second: float
-    groups: int
-    consecutive: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class Fabric:
-    """Routes in closed form. Vertices 0 to ranks - 1 are the ranks, the rest are switches.
-
-    router: rows of link ids for sources and targets that differ, -1 anywhere for "no link".
-    device: what stands at a vertex. levels: cuts for bounds in closed form. wires: (number of links, their
-    wire), in the order of ids.
-    """
-
-    name: str
-    ranks: int
-    vertices: int
-    link_source: Ints
-    link_target: Ints
-    link_bytes_per_second: Floats
-    link_latency_seconds: Floats
-    link_kind_codes: NDArray[np.int8]
-    link_counts: NDArray[np.int32]
-    router: Callable[[Ints, Ints], Ints]
-    device: Callable[[int], Device]
-    levels: tuple[LevelCut, ...] = ()
-    wires: tuple[tuple[int, Wire], ...] = ()
-
-    @property
-    def links(self) -> int:
-        """Number of links, each direction counted."""
-        return len(self.link_source)
-
-    def route(self, source: ArrayLike, target: ArrayLike) -> Ints:
-        """One row of link ids per flow, in travel order, -1 padded. Raises MachineError for unknown ranks."""
-        sources, targets = checked_flows(source, target, self.ranks)
-        if not len(sources):
-            return np.full((0, 0), -1, dtype=np.int64)
-        ids = self.router(sources, targets)
-        # Routers answer for ranks that differ; a message to itself takes no link.
-        ids[sources == targets] = -1
-        return left_aligned(ids)
-
-    def link_name(self, link: int) -> str:
-        """``gpu3 -> switch0``."""
-        ends = self.link_source[link], self.link_target[link]
-        return " -> ".join(self.device(int(end)).name for end in ends)
-
-    def topology(self) -> Topology:
-        """Return the fabric as a graph of devices. Raises MachineError above 4,096 vertices."""
-        if self.vertices > MOST_VERTICES:
-            raise MachineError(
-                f"{self.name}: {self.vertices} vertices; at most {MOST_VERTICES} become a graph, "
-                "so use the fabric's own routes"
-            )
-        devices = tuple(self.device(vertex) for vertex in range(self.vertices))
-        links = tuple(
-            Link(
-                devices[source].name,
-                devices[target].name,
-                LINK_KINDS[kind],
-                rate,
-                latency,
-                count,
-            )
-            for source, target, kind, rate, latency, count in zip(
-                self.link_source.tolist(),
-                self.link_target.tolist(),
-                self.link_kind_codes.tolist(),
-                self.link_bytes_per_second.tolist(),
-                self.link_latency_seconds.tolist(),
-                self.link_counts.tolist(),
-                strict=True,
-            )
-        )
-        return Topology(self.name, devices, links)
-
-
-@dataclass(frozen=True, eq=False)
-class Bundle:
-    """Links of one kind: from ``source[i]`` to ``target[i]``, ids in this order."""
-
-    source: Ints
-    target: Ints
-    wire: Wire
-
-
-def check_size(name: str, links: int) -> None:
-    """MachineError where a fabric would have too many links; before its arrays are made."""
-    if links > MOST_LINKS:
-        raise MachineError(
-            f"{name}: {links} links; at most {MOST_LINKS}, so describe fewer ranks"
-        )
-
-
-def wired(
-    name: str,
-    ranks: int,
-    vertices: int,
-    bundles: Iterable[Bundle],
-    router: Callable[[Ints, Ints], Ints],
-    device: Callable[[int], Device],
-    levels: tuple[LevelCut, ...],
-) -> Fabric:
-    """A fabric whose link ids count through ``bundles`` one after the other."""
-    listed = list(bundles)
-    # Links of a bundle share one wire, whose numbers are repeated rather than kept link by link.
-    sizes, wires = [len(bundle.source) for bundle in listed], [bundle.wire for bundle in listed]
-
-    return Fabric(
-        name,
-        ranks,
-        vertices,
-        np.concatenate([bundle.source for bundle in listed]),
-        np.concatenate([bundle.target for bundle in listed]),
-        np.repeat(np.array([wire.bytes_per_second for wire in wires], np.float64), sizes),
-        np.repeat(np.array([wire.latency_seconds for wire in wires], np.float64), sizes),
-        np.repeat(np.array([LINK_KINDS.index(wire.kind) for wire in wires], np.int8), sizes),
-        np.repeat(np.array([wire.count for wire in wires], np.int32), sizes),
-        router,
-        device,
-        levels,
-        tuple(zip(sizes, wires, strict=True)),
-    )
-
-
 def whole(name: str, value: object, lowest: int = 1) -> int:
     """``value`` where it is a whole number of at least ``lowest``; MachineError otherwise."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < lowest:
@@ -394,54 +372,40 @@ def gpu(rank: int) -> Device:
     return Device(f"gpu{rank}", DeviceKind.GPU)
 
 
+def switch(name: str) -> Device:
+    """A switch of the network."""
+    return Device(name, DeviceKind.NETWORK_SWITCH, -1)
+
+
 def single_switch(ranks: int, wire: Wire, rails: int = 1) -> Fabric:
-    """Every rank on one switch that never blocks. Links: rank r up is r, down is ranks + r.
+    """Every rank on one switch that never blocks.
 
     rails: so many switches that nothing joins, rank r on switch r % rails.
     """
-    name = "single switch" if rails == 1 else "rails"
-    whole("ranks", ranks)
-    check_size(name, 2 * ranks)
-    every = np.arange(ranks)
-    switch = ranks + every % rails
-
-    def router(source: Ints, target: Ints) -> Ints:
-        return np.stack([source, ranks + target], axis=1)
-
-    def device(vertex: int) -> Device:
-        if vertex < ranks:
-            return gpu(vertex)
-        word = "switch" if rails == 1 else "rail"
-        return Device(f"{word}{vertex - ranks}", DeviceKind.NETWORK_SWITCH, -1)
-
-    bundles = [Bundle(every, switch, wire), Bundle(switch, every, wire)]
+    name, word = ("single switch", "switch") if rails == 1 else ("rails", "rail")
+    check_size(name, whole("ranks", ranks) + rails, 2 * ranks)
+    gpus, switches = (
+        list(map(gpu, range(ranks))),
+        [switch(f"{word}{rail}") for rail in range(rails)],
+    )
+    up = [wire.between(end.name, switches[rank % rails].name) for rank, end in enumerate(gpus)]
+    links = (*up, *(link.both_ways()[1] for link in up))
     level = LevelCut("rank", 1, wire.bytes_per_second, ranks)
-    return wired(name, ranks, ranks + rails, bundles, router, device, (level,))
+    return Fabric(Topology(name, (*gpus, *switches), links), (level,))
 
 
 def full_mesh(ranks: int, wire: Wire) -> Fabric:
     """A link from every rank to every other one, and no switch."""
-    whole("ranks", ranks, 2)
-    check_size("full mesh", ranks * (ranks - 1))
-    source = np.repeat(np.arange(ranks), ranks - 1)
-    peer = np.tile(np.arange(ranks - 1), ranks)
-
-    def router(sources: Ints, targets: Ints) -> Ints:
-        # A rank skips itself in its own row of peers.
-        return (sources * (ranks - 1) + targets - (targets > sources))[:, None]
-
-    half = ranks // 2
+    name = "full mesh"
+    check_size(name, whole("ranks", ranks, 2), ranks * (ranks - 1))
+    gpus = tuple(map(gpu, range(ranks)))
+    links = tuple(wire.between(a.name, b.name) for a, b in itertools.permutations(gpus, 2))
+    half, rate = ranks // 2, wire.bytes_per_second
     levels = (
-        LevelCut("rank", 1, (ranks - 1) * wire.bytes_per_second, ranks),
-        LevelCut(
-            "half",
-            half,
-            half * (ranks - half) * wire.bytes_per_second,
-            2 if ranks % 2 == 0 else 0,
-        ),
+        LevelCut("rank", 1, (ranks - 1) * rate, ranks),
+        LevelCut("half", half, half * (ranks - half) * rate, 2 if ranks % 2 == 0 else 0),
     )
-    bundle = Bundle(source, peer + (peer >= source), wire)
-    return wired("full mesh", ranks, ranks, [bundle], router, gpu, levels)
+    return Fabric(Topology(name, gpus, links), levels)
 
 
 def hypercube(dimensions: int, wire: Wire) -> Fabric:
@@ -453,55 +417,26 @@ def torus(sizes: Sequence[int], wire: Wire, name: str = "torus") -> Fabric:
     """A grid with closed rows; rank = coordinate 0 + size 0 * (coordinate 1 + size 1 * ...).
 
     Routes go along dimension 0 first, then 1 and so on, each the shorter way round (the rising way where
-    both are equal). In a row of two there is one link each way, in a row of one none.
+    both are equal), for so its links are listed. In a row of two there is one link each way, in a row of one
+    none.
     """
     lengths = [whole("sizes", size) for size in sizes]
     ranks = math.prod(lengths)
     whole("ranks", ranks, 2)
     strides = [math.prod(lengths[:position]) for position in range(len(lengths))]
-    # One bundle of ``ranks`` links per dimension and direction, in this order.
     steps = [
         (length, stride, step)
         for length, stride in zip(lengths, strides, strict=True)
         for step in ((1, -1) if length > 2 else (1,) if length == 2 else ())
     ]
-    check_size(name, ranks * len(steps))
-    every = np.arange(ranks)
-    bundles = [
-        Bundle(every, _moved(every, length, stride, step), wire)
-        for length, stride, step in steps
-    ]
-    first_bundle = {
-        (stride, step): position for position, (_, stride, step) in enumerate(steps)
-    }
-
-    def router(source: Ints, target: Ints) -> Ints:
-        # Flows of one call have unequal ways, so that each step moves only those that have not arrived.
-        here = source.copy()
-        columns: list[Ints] = []
-        for length, stride in zip(lengths, strides, strict=True):
-            ahead = (target // stride - source // stride) % length
-            rising = 2 * ahead <= length
-            hops = np.where(rising, ahead, length - ahead)
-            most = int(hops.max(initial=0))
-            if (len(columns) + most) * len(source) > MOST_ENTRIES:
-                raise MachineError(
-                    f"{name}: {len(source)} routes of {most} hops; ask for fewer at a time"
-                )
-            falling = first_bundle.get((stride, -1), 0)
-            bundle = np.where(rising, first_bundle.get((stride, 1), 0), falling) * ranks
-            for hop in range(most):
-                moves = hop < hops
-                columns.append(np.where(moves, bundle + here, -1))
-                here = np.where(
-                    moves, _moved(here, length, stride, np.where(rising, 1, -1)), here
-                )
-        return (
-            np.stack(columns, axis=1)
-            if columns
-            else np.full((len(source), 0), -1, dtype=np.int64)
-        )
-
+    check_size(name, ranks, ranks * len(steps))
+    gpus = tuple(map(gpu, range(ranks)))
+    links = []
+    for length, stride, step in steps:
+        for rank in range(ranks):
+            coordinate = rank // stride % length
+            moved = rank + ((coordinate + step) % length - coordinate) * stride
+            links.append(wire.between(gpus[rank].name, gpus[moved].name))
     # The narrowest even cut halves the longest dimension; rows of two have one link each way.
     longest = max(lengths)
     row = ranks // longest
@@ -513,11 +448,4 @@ def torus(sizes: Sequence[int], wire: Wire, name: str = "torus") -> Fabric:
         consecutive=[length for length in lengths if length > 1][-1] == longest,
     )
     levels = (LevelCut("rank", 1, len(steps) * wire.bytes_per_second, ranks), half)
-    return wired(name, ranks, ranks, bundles, router, gpu, levels)
-
-
-def _moved(ranks: Ints, length: int, stride: int, step: int | Ints) -> Ints:
-    """Each rank's neighbour along one dimension."""
-    coordinate = ranks // stride % length
-    moved: Ints = ranks + ((coordinate + step) % length - coordinate) * stride
-    return moved
+    return Fabric(Topology(name, gpus, tuple(links)), levels)

@@ -6,23 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy.sparse.csgraph import floyd_warshall
 
 from ccbench.topology.composition import cluster
 from ccbench.topology.fabrics import (
-    Bundle,
     Fabric,
+    Floats,
     LevelCut,
     Wire,
-    cheapest_paths,
     full_mesh,
     gpu,
     hypercube,
     single_switch,
     torus,
-    wired,
 )
 from ccbench.topology.files import load_catalog
-from ccbench.topology.graph import Device, DeviceKind, LinkKind
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 
 
@@ -36,10 +35,11 @@ def nvswitch(
 ) -> Fabric:
     """GPUs behind NVSwitches, which act as one: each GPU's traffic is spread over all its links."""
     wire = Wire(links_per_gpu * link_bytes_per_second, latency, LinkKind.NVLINK, links_per_gpu)
-    made, switch = single_switch(gpus, wire), Device("nvswitch0", DeviceKind.NVSWITCH)
-    return replace(
-        made, name="nvswitch", device=lambda vertex: gpu(vertex) if vertex < gpus else switch
-    )
+    gpus_of = [gpu(rank) for rank in range(gpus)]
+    ups = [wire.between(device.name, "nvswitch0") for device in gpus_of]
+    links = (*ups, *(link.both_ways()[1] for link in ups))
+    devices = (*gpus_of, Device("nvswitch0", DeviceKind.NVSWITCH))
+    return Fabric(Topology("nvswitch", devices, links), single_switch(gpus, wire).levels)
 
 
 def random_fabric(seed: int) -> Fabric:
@@ -97,17 +97,24 @@ def nvlink_mesh(links_between: Sequence[Sequence[int]], wire: Wire) -> Fabric:
     """
     counts = np.array(links_between, dtype=np.int64)
     ranks = len(counts)
-    source, target = np.nonzero(counts)
-    number = counts[source, target]
-    bundles = []
-    for at, count in enumerate(number.tolist()):
+    links = []
+    for source, target in np.argwhere(counts).tolist():
+        count = int(counts[source, target])
         rate = wire.bytes_per_second * count
         joined = replace(wire, bytes_per_second=rate, count=wire.count * count)
-        bundles.append(Bundle(source[at : at + 1], target[at : at + 1], joined))
-    cost = 1.0 + 1e-5 * number.min() / number
-    paths = cheapest_paths(source, target, cost, ranks, range(ranks))
+        links.append(joined.between(f"gpu{source}", f"gpu{target}"))
     # The wider of in and out: what a cut allows must not be understated for either direction.
     widest = np.maximum(counts.sum(axis=0), counts.sum(axis=1))
     groups = ranks if widest.min() == widest.max() else 0
     levels = (LevelCut("rank", 1, float(widest.min()) * wire.bytes_per_second, groups),)
-    return wired("nvlink mesh", ranks, ranks, bundles, paths.paths, gpu, levels)
+    graph = Topology("nvlink mesh", tuple(map(gpu, range(ranks))), tuple(links))
+    return Fabric(graph, levels)
+
+
+def distances(fabric: Fabric, cost: Floats | None = None) -> Floats:
+    """Least cost between all vertices, in links where no costs are given."""
+    shape = (fabric.vertices, fabric.vertices)
+    least = np.full(shape, np.inf)
+    costs = np.ones(fabric.links) if cost is None else cost
+    np.minimum.at(least, (fabric.link_source, fabric.link_target), costs)
+    return np.asarray(floyd_warshall(np.where(np.isfinite(least), least, 0.0)))

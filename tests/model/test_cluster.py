@@ -51,6 +51,35 @@ def test_every_machine_of_the_catalog_is_priced_at_or_above_its_bound(name: str)
         assert point.prediction.bottleneck
 
 
+@pytest.mark.parametrize("shape", ["", "/rails", "/fat-tree:64x50x32:2"])
+def test_a_cluster_too_large_for_a_graph_has_bounds_and_the_librarys_price(shape: str) -> None:
+    cluster = open_cluster("hgx-h100", 12_800, f"ib-ndr-400x8{shape}")
+    assert not cluster.has_graph
+    sizes = (1 << 20, 1 << 30)
+    for collective in COLLECTIVES:
+        for point in library_points(cluster, LibraryRequest(collective, sizes)):
+            assert 0 < point.prediction.bound_seconds < point.prediction.predicted_seconds
+    (seconds,) = bound_seconds(cluster, "all_gather", sizes[1:])
+    assert sizes[1] / seconds == pytest.approx(400e9, rel=1e-3)
+    with pytest.raises(MachineError, match="root: 102400 is not a rank"):
+        bound_seconds(cluster, "broadcast", sizes, root=102_400)
+    with pytest.raises(
+        MachineError, match=r"12800 x .* become a graph; .*--model nccl"
+    ) as caught:
+        schedule_points(cluster, "all_reduce", "ring", sizes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("network", ["ib-ndr-400x8", "ib-ndr-400x4", "efa-100x32/rails"])
+def test_bounds_without_a_graph_are_those_by_the_cuts_of_the_graph(network: str) -> None:
+    cluster = open_cluster("hgx-h100", 20, network)
+    without = replace(cluster)
+    vars(without)["has_graph"] = False
+    for collective in COLLECTIVES:
+        bounds = [bound_seconds(each, collective, (8, 1 << 30)) for each in (cluster, without)]
+        assert bounds[0] == pytest.approx(bounds[1])
+
+
 def test_intervals_reach_further_where_nothing_says_how_many_lanes_the_slots_have(
     tmp_path: Path,
 ) -> None:

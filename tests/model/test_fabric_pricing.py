@@ -395,7 +395,7 @@ def test_names_with_a_number_fix_the_pieces() -> None:
         ("broadcast", "direct", 1000, -1, "root -1"),
         ("all_reduce", "fast", 4, 0, "fast"),
         ("all_reduce", "hierarchical:3", 4, 0, "groups of 3"),
-        ("all_reduce", "ring", 2049, 0, "2048 ranks at most, these are 2049; --model library"),
+        ("all_reduce", "ring", 2049, 0, "2048 ranks at most, these are 2049; --model nccl"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

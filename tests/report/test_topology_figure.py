@@ -42,17 +42,17 @@ CLUSTERS: dict[str, Callable[[], Topology]] = {
         load_topology("hgx-h100"), 16, "ib-ndr-400x8", fat_tree([16, 4, 2], WIRE)
     ),
     "rails": lambda: load_cluster("hgx-h100", 16, "ib-ndr-400x8/rails"),
-    "bare tree": lambda: fat_tree([16, 16], WIRE).topology(),
-    "bare tree of three levels": lambda: fat_tree([16, 4, 4], WIRE).topology(),
-    "tree of 3712 vertices": lambda: fat_tree([16, 16, 12], WIRE).topology(),
-    "dragonfly": lambda: dragonfly(9, 4, 2, 2, WIRE).topology(),
-    "dragonfly+": lambda: dragonfly_plus(5, 2, 2, 2, 2, WIRE).topology(),
-    "torus": lambda: torus((8, 8), WIRE).topology(),
-    "torus of 4096": lambda: torus((16, 16, 16), WIRE).topology(),
-    "mesh": lambda: full_mesh(100, WIRE).topology(),
-    "ring": lambda: ring(16, WIRE).topology(),
-    "hypercube": lambda: hypercube(4, WIRE).topology(),
-    "switch": lambda: single_switch(256, WIRE).topology(),
+    "bare tree": lambda: fat_tree([16, 16], WIRE).topology,
+    "bare tree of three levels": lambda: fat_tree([16, 4, 4], WIRE).topology,
+    "tree of 3712 vertices": lambda: fat_tree([16, 16, 12], WIRE).topology,
+    "dragonfly": lambda: dragonfly(9, 4, 2, 2, WIRE).topology,
+    "dragonfly+": lambda: dragonfly_plus(5, 2, 2, 2, 2, WIRE).topology,
+    "torus": lambda: torus((8, 8), WIRE).topology,
+    "torus of 4096": lambda: torus((16, 16, 16), WIRE).topology,
+    "mesh": lambda: full_mesh(100, WIRE).topology,
+    "ring": lambda: ring(16, WIRE).topology,
+    "hypercube": lambda: hypercube(4, WIRE).topology,
+    "switch": lambda: single_switch(256, WIRE).topology,
 }
 
 

@@ -12,7 +12,7 @@ from ccbench.errors import MachineError
 from ccbench.model.bounds import cut_bound
 from ccbench.topology.classes import topology_class
 from ccbench.topology.composition import cluster, compose
-from ccbench.topology.fabrics import routes_by_search
+from ccbench.topology.fabrics import Fabric, striped
 from ccbench.topology.files import catalog_names, expand, load_catalog, read_json, topology_json
 from ccbench.topology.graph import DeviceKind
 
@@ -118,7 +118,7 @@ def test_switches_ports_match_their_generation() -> None:
 
 
 def test_in_a_dgx_2_opposite_halves_are_one_trunk_apart() -> None:
-    routes = routes_by_search(load_catalog("dgx-2"))
+    routes = Fabric(striped(load_catalog("dgx-2")))
     near, far = routes.route([0, 0], [7, 8])
     assert [(row >= 0).sum() for row in (near, far)] == [2, 3]
     trunk = [link for link in far if link >= 0][1]

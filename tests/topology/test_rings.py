@@ -88,7 +88,7 @@ def test_on_any_mesh_rings_fit_into_the_links(size: int, data: st.DataObject) ->
             rows[a][b] = rows[b][a] = data.draw(st.integers(0, 3))
     if not any(map(any, rows)):
         return
-    machine = nvlink_mesh(rows, NVLINK).topology()
+    machine = nvlink_mesh(rows, NVLINK).topology
     plan = rings_for(machine)
     names = sorted(device.name for device in machine.gpus)
     assert all(sorted(ring.order) == names for ring in plan.rings)
@@ -98,7 +98,7 @@ def test_on_any_mesh_rings_fit_into_the_links(size: int, data: st.DataObject) ->
 
 
 def test_a_plain_ring_is_found_and_a_pair_uses_its_bundle() -> None:
-    plan = rings_for(ring(6, NVLINK).topology())
+    plan = rings_for(ring(6, NVLINK).topology)
     assert (plan.method, plan.used, len(plan.rings)) == ("search", Fraction(1), 2)
     (pair,) = rings_for(load_catalog("dgx-1v"), ["gpu0", "gpu3"]).rings
     assert (pair.order, pair.lanes) == (("gpu0", "gpu3"), 2)
@@ -113,7 +113,7 @@ def test_without_a_ring_of_fast_links_the_fallback_is_stated(name: str) -> None:
 
 
 def test_a_group_of_four_on_a_full_mesh_uses_three_sevenths_and_behind_a_switch_all() -> None:
-    mesh, switch = full_mesh(8, NVLINK).topology(), nvswitch(8, 18, 25e9).topology()
+    mesh, switch = full_mesh(8, NVLINK).topology, nvswitch(8, 18, 25e9).topology
     for size in (2, 4, 8):
         group = [f"gpu{rank}" for rank in range(size)]
         assert set(usable_share(mesh, group).values()) == {Fraction(size - 1, 7)}
@@ -135,7 +135,7 @@ def test_groups_that_cannot_be_are_refused(group: list[str]) -> None:
 def test_rings_and_shares_take_only_links_that_carry_data(
     state: LinkState, made: Fabric
 ) -> None:
-    whole = made.topology()
+    whole = made.topology
     links = tuple(
         replace(link, state=state) if "gpu3" in (link.source, link.target) else link
         for link in whole.links
@@ -148,7 +148,7 @@ def test_rings_and_shares_take_only_links_that_carry_data(
 
 
 def test_two_separate_meshes_are_not_joined_though_each_is() -> None:
-    one = full_mesh(4, NVLINK).topology()
+    one = full_mesh(4, NVLINK).topology
     names = {f"gpu{place}": f"gpu{place + 4}" for place in range(4)}
     second = tuple(
         replace(link, source=names[link.source], target=names[link.target])

@@ -55,7 +55,7 @@ def topo(
     --network it becomes a cluster; one node then shows the NICs that the network gives it.
     """
     from ccbench.errors import MachineError
-    from ccbench.machine.detection import LARGEST_GRAPH, load_cluster, load_topology
+    from ccbench.machine.detection import load_cluster, load_topology
     from ccbench.report.topology_text import as_text
     from ccbench.topology.diagnosis import diagnose
     from ccbench.topology.summary import is_whole, node_count, summary
@@ -89,7 +89,7 @@ def topo(
         # A topology file is the whole graph or nothing: nobody would see what one of it leaves out.
         if not is_whole(topology):
             raise MachineError(
-                f"--yaml: {node_count(topology)} machines have more than {LARGEST_GRAPH} vertices; "
+                f"--yaml: {node_count(topology)} machines are too many for a whole graph; "
                 "write one machine with --yaml and give that file with --nodes and --network"
             )
         click.echo(topology_yaml(topology), nl=False)

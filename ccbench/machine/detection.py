@@ -259,9 +259,6 @@ def read_nvml(nvml: Nvml) -> Topology:
 
 # -- both together -------------------------------------------------------------------------------------------
 
-LARGEST_GRAPH = 4096
-"""Vertices of the largest graph that ``composition.compose`` builds."""
-
 BUILT_NODES = 4
 """Machines in the graph of a cluster that is too large for one."""
 
@@ -287,6 +284,7 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
     warning say how many there are. Raises MachineError.
     """
     from ccbench.topology.composition import compose
+    from ccbench.topology.fabrics import TooLargeError
     from ccbench.topology.files import MOST_MACHINES
     from ccbench.topology.node_nics import parse_network
 
@@ -294,21 +292,17 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
         raise MachineError(f"{shown(nodes)} machines are too many; the most is {MOST_MACHINES}")
     interconnect = parse_network(network)
     node = load_topology(source)
-    # Its own NICs either are those of the network or make room for them.
-    inside = sum(device.kind is not DeviceKind.NIC for device in node.devices)
-    vertices = nodes * (inside + interconnect.nics) + 1
-    built = (
-        nodes
-        if vertices <= LARGEST_GRAPH or not interconnect.of_any_size
-        else min(nodes, BUILT_NODES)
-    )
-    cluster = compose(node, built, interconnect)
-    if built == nodes:
-        return cluster
-    text = f"the graph holds {built} of {nodes} machines, which are all alike; counts are of all of them"
+    try:
+        return compose(node, nodes, interconnect)
+    except TooLargeError:
+        # A shape with sizes joins all machines and no fewer.
+        if nodes <= BUILT_NODES or not interconnect.of_any_size:
+            raise
+    cluster = compose(node, BUILT_NODES, interconnect)
+    text = f"the graph holds {BUILT_NODES} of {nodes} machines, which are all alike; counts are of all of them"
     return replace(
         cluster,
-        name=cluster.name.replace(f"{built} x", f"{nodes} x", 1),
+        name=cluster.name.replace(f"{BUILT_NODES} x", f"{nodes} x", 1),
         warnings=(*cluster.warnings, SourceWarning("unsupported", text)),
         facts={**cluster.facts, "machines": nodes},
     )

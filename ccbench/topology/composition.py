@@ -29,7 +29,6 @@ from ccbench.topology.fabrics import (
 from ccbench.topology.graph import DeviceKind, Topology
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.node_nics import (
-    MOST_NICS,
     RAILS,
     Network,
     check_joined,
@@ -45,13 +44,11 @@ def cluster(
     node: Topology,
     nodes: int,
     network: Network | str | None = None,
-    fabric: Fabric | None = None,
 ) -> Fabric:
     """``nodes`` copies of ``node``; rank = node * GPUs + GPU.
 
-    network: NICs of each node, text as ``parse_network`` reads it; not needed for one node.
-    fabric: how the NICs are joined, its rank q being NIC q % NICs of node q // NICs; by default one switch
-        that never blocks, or what the network's shape says.
+    network: NICs of each node and what joins them, text as ``parse_network`` reads it; not needed for one
+        node. Port q of the network is NIC q % NICs of node q // NICs.
 
     NICs that ``node`` has are used if there are as many as the network says and no more than GPUs; otherwise
     NICs are added, see ``node_nics.with_nics``. More NICs than GPUs are one vertex for each GPU, whose links
@@ -68,10 +65,10 @@ def cluster(
     if network is None or nodes == 1:
         alone = Fabric(box)
         return replace(alone, levels=_levels(alone, 1, None))
-    outer, graph = _copies(box, nodes, interconnect, fabric)
+    outer, graph = _copies(box, nodes, interconnect)
     inner = Fabric(box)
     nics = np.array([inner.vertex[nic.name] for nic in box.of_kind(DeviceKind.NIC)])
-    rails = fabric is None and interconnect.shape == RAILS
+    rails = interconnect.shape == RAILS
     machines = Machines(inner, outer, nics, _nic_of_gpu(inner, nics), rails)
     return Fabric(graph, _levels(inner, nodes, outer), machines)
 
@@ -152,7 +149,6 @@ def compose(
     node: Topology,
     nodes: int,
     network: Network | str | None = None,
-    fabric: Fabric | None = None,
 ) -> Topology:
     """Return such a cluster as a graph of devices ``n0.gpu0``, ... Raises MachineError above 4,096 vertices.
 
@@ -160,7 +156,7 @@ def compose(
 
     ``cluster`` takes NVSwitches of the same GPUs for one, since hardware spreads every message over all of
     them; the graph has each of them, with the links that the node states, those that are down too. Each NIC
-    is a device of its own, unless ``fabric`` is given, whose ranks are those of ``cluster``.
+    is a device of its own, unless the network's shape has sizes: its ports are then the NICs of ``cluster``.
     """
     _check(node, nodes, network)
     if network is None:
@@ -170,24 +166,21 @@ def compose(
         return with_nics(node, interconnect, interconnect.nics)
     check_rates(node)
     check_joined(node)
-    # A fabric's ranks are the vertices of ``cluster``; the default network has as many ports as NICs.
-    shaped = fabric is not None or not interconnect.of_any_size
-    most_ports = len(node.gpus) if shaped else MOST_NICS
-    box = with_nics(node, interconnect, min(interconnect.nics, most_ports))
-    return _copies(box, nodes, interconnect, fabric)[1]
+    nics = interconnect.nics
+    box = with_nics(
+        node, interconnect, nics if interconnect.of_any_size else min(nics, len(node.gpus))
+    )
+    return _copies(box, nodes, interconnect)[1]
 
 
-def _copies(
-    box: Topology, nodes: int, network: Network, fabric: Fabric | None
-) -> tuple[Fabric, Topology]:
+def _copies(box: Topology, nodes: int, network: Network) -> tuple[Fabric, Topology]:
     """What joins the NICs of so many machines, and all of them as a graph."""
     nics = box.of_kind(DeviceKind.NIC)
     name, ports = f"{nodes} x {box.name}", nodes * len(nics)
-    check_size(name, nodes * len(box.devices), nodes * (len(box.links) + 2 * len(nics)))
+    vertices = nodes * len(box.devices)
+    check_size(name, vertices + 1)
     port = port_wire(network, len(nics))
-    if fabric is not None:
-        outer = fabric
-    elif network.of_any_size:
+    if network.of_any_size:
         outer = single_switch(ports, port, rails=len(nics) if network.shape == RAILS else 1)
     else:
         # Links above the ports may have other rates, so that their origin would not hold.
@@ -195,9 +188,10 @@ def _copies(
     if outer.ranks != ports:
         raise MachineError(
             f"{outer.name}: joins {outer.ranks} ports, but {nodes} nodes have {ports} NICs "
-            f"({len(nics)} each); make the fabric as large"
+            f"({len(nics)} each); give it as many ports"
         )
     switches = outer.devices[ports:]
+    check_size(name, vertices + len(switches), nodes * len(box.links) + outer.links)
     # The nodes side by side, GPUs of all of them first, then the network's switches and links.
     rest = tuple(device for device in box.devices if device.kind is not DeviceKind.GPU)
     copies = range(nodes)

@@ -40,11 +40,13 @@ class TooLargeError(MachineError):
 
 def check_size(name: str, vertices: int, links: int = 0) -> None:
     """TooLargeError where a graph would be too large; before it is made."""
-    if vertices > MOST_VERTICES or links > MOST_LINKS:
-        raise TooLargeError(
-            f"{name}: {vertices} vertices and {links} links; at most {MOST_VERTICES} and {MOST_LINKS} become "
-            "a graph; take fewer nodes, or predict by the library's model (--model nccl), which needs none"
-        )
+    parts = (vertices, MOST_VERTICES, "vertices"), (links, MOST_LINKS, "links")
+    for number, most, word in parts:
+        if number > most:
+            raise TooLargeError(
+                f"{name}: {number} {word}; at most {most} become a graph; take fewer nodes, or predict by the "
+                "library's model (--model nccl), which needs none"
+            )
 
 
 @dataclass(frozen=True)

@@ -71,13 +71,3 @@ def _fits(pattern: str, host: str) -> bool:
         for name in (host, host.partition(".")[0])
         if (found := re.fullmatch(expression, name))
     )
-
-
-def _counts(ranges: str, number: str) -> bool:
-    """Return whether ``01-16,20`` has ``number``, written with as many digits."""
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        within = int(first) <= int(number) <= int(last or first)
-        if within and number == f"{int(number):0{len(first)}}":
-            return True
-    return False

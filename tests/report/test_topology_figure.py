@@ -10,7 +10,6 @@ import pytest
 from ccbench.machine.detection import load_cluster, load_topology
 from ccbench.report.drawing import drawing_settings
 from ccbench.report.topology_figure import LOOKS, OTHERS, boxes_of, lines_of, picture
-from ccbench.topology.composition import compose
 from ccbench.topology.fabrics import Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.files import catalog_names
 from ccbench.topology.graph import (
@@ -35,12 +34,8 @@ CLUSTERS: dict[str, Callable[[], Topology]] = {
     "one NIC": lambda: load_cluster("rtx-pcie", 3, "tcp-25x1"),
     "two racks": lambda: load_cluster("gb200-nvl72", 2, "ib-ndr-400x72"),
     "more than a graph holds": lambda: load_cluster("hgx-h100", 4096, "ib-ndr-400x8"),
-    "two levels": lambda: compose(
-        load_topology("hgx-h100"), 16, "ib-ndr-400x8", fat_tree([16, 8], WIRE)
-    ),
-    "three levels": lambda: compose(
-        load_topology("hgx-h100"), 16, "ib-ndr-400x8", fat_tree([16, 4, 2], WIRE)
-    ),
+    "two levels": lambda: load_cluster("hgx-h100", 16, "ib-ndr-400x8/fat-tree:16x8"),
+    "three levels": lambda: load_cluster("hgx-h100", 16, "ib-ndr-400x8/fat-tree:16x4x2"),
     "rails": lambda: load_cluster("hgx-h100", 16, "ib-ndr-400x8/rails"),
     "bare tree": lambda: fat_tree([16, 16], WIRE).topology,
     "bare tree of three levels": lambda: fat_tree([16, 4, 4], WIRE).topology,

@@ -21,7 +21,6 @@ from ccbench.topology.fabrics import (
     Wire,
     full_mesh,
     hypercube,
-    single_switch,
     torus,
 )
 from ccbench.topology.files import load_catalog
@@ -138,8 +137,8 @@ def test_nics_that_the_node_has_are_used_when_they_are_as_many() -> None:
     [
         cluster(A100, 4, "ib-hdr-200x8"),
         cluster(BOX, 3, "roce-100x2"),
-        cluster(A100, 4, "ib-hdr-200x8", fat_tree((8, 4), Wire(25e9), 2.0)),
-        cluster(A100, 4, "ib-hdr-200x4", torus((4, 4), Wire(25e9))),
+        cluster(A100, 4, "ib-hdr-200x8/fat-tree:8x4:2"),
+        cluster(A100, 4, "ib-hdr-200x4/torus:4x4"),
         cluster(A100, 1),
     ],
     ids=["switch", "pcie", "fat-tree", "torus", "one node"],
@@ -155,7 +154,7 @@ def test_every_route_is_a_chain_as_short_as_a_search_finds(made: Fabric) -> None
 
 
 def test_a_network_that_is_oversubscribed_shows_as_a_level() -> None:
-    made = cluster(A100, 16, "ib-hdr-200x8", fat_tree((32, 4), Wire(25e9), 4.0))
+    made = cluster(A100, 16, "ib-hdr-200x8/fat-tree:32x4:4")
     assert [(level.name, level.ranks) for level in made.levels] == [
         ("GPU", 1),
         ("node", 8),
@@ -180,9 +179,9 @@ def test_a_network_that_is_oversubscribed_shows_as_a_level() -> None:
 def test_a_network_may_name_the_shape_of_its_switches(
     shape: str, made: Callable[[Wire], Fabric]
 ) -> None:
-    named = cluster(A100, 4, f"ib-ndr-400x8/{shape}")
-    built = cluster(A100, 4, "ib-ndr-400x8", made(Wire(50e9)))
-    ranks = np.arange(32)
+    machines = cluster(A100, 4, f"ib-ndr-400x8/{shape}").machines
+    assert machines is not None
+    named, built, ranks = machines.network, made(Wire(50e9)), np.arange(32)
     assert named.route(ranks, ranks[::-1]).tolist() == built.route(ranks, ranks[::-1]).tolist()
     assert named.link_bytes_per_second.tolist() == built.link_bytes_per_second.tolist()
 
@@ -222,7 +221,7 @@ TWO_CARDS = Topology(
             "is 2 machines already; a cluster",
         ),
         (
-            (A100, 2, "ib-hdr-200x8", single_switch(4, Wire(25e9))),
+            (A100, 2, "ib-hdr-200x8/torus:4"),
             "joins 4 ports, but 2 nodes have 16 NICs",
         ),
         ((TWO_CARDS, 2, "roce-100x1"), "two cards: shows no link that joins gpu0 to gpu1"),
@@ -239,7 +238,7 @@ def test_what_cannot_be_composed_is_refused(
 def test_a_graph_with_all_its_switches_that_is_too_large_is_refused(
     node: Topology, nodes: int
 ) -> None:
-    with pytest.raises(TooLargeError, match=r"at most 4096 .* become a graph") as caught:
+    with pytest.raises(TooLargeError, match="at most 4096 become a graph") as caught:
         compose(node, nodes, "ib-hdr-200x8")
     assert "\n" not in str(caught.value)
 

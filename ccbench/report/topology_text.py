@@ -32,7 +32,7 @@ MOST_ROWS = 40
 """GPUs and NICs up to which the matrix is printed; more has no room on a screen."""
 
 MOST_LINES = 8
-"""Different rings, chains and trees of each sort that are printed."""
+"""Different rings and trees of each sort that are printed."""
 
 MOST_RANKS = 32
 """Ranks of one ring and edges of one tree that are printed."""
@@ -216,14 +216,11 @@ def _hanging(text: str, indent: int) -> list[str]:
 
 
 def channel_lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Rings, chains and trees of a topology's facts; those alike once, with how many there are."""
+    """Rings and trees of a topology's facts; those alike once, with how many there are."""
     yield from _orders("ring", _lists(facts.get("rings")))
     for name, orders in facts.items():
         if name.startswith(RINGS_CUT):
             yield from _orders("ring", _lists(orders), " ... (cut by the source)")
-    chains = facts.get("chains")
-    for graph, orders in chains.items() if isinstance(chains, dict) else ():
-        yield from _orders(f"chain of graph {graph}", _lists(orders))
     # Trees that are alike once: each known edge as parent > child.
     edges: dict[str, dict[tuple[int, int], None]] = {}
     trees = facts.get("trees")

@@ -194,14 +194,7 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
     stated = topology.facts.get("nvlinks_per_gpu")
     if isinstance(stated, list) and len(stated) == len(topology.gpus):
         if topology.facts.get("paths") != "as printed":
-            # The source's list of a GPU's links may end too early (fact ``links``).
-            listed = topology.facts.get("links")
-            links = listed if isinstance(listed, dict) else {}
-            entries = [links.get(gpu.attributes.get("name")) for gpu in topology.gpus]
-            cut = [isinstance(entry, dict) and entry.get("cut") is True for entry in entries]
-            return [
-                None if is_cut else count for is_cut, count in zip(cut, stated, strict=True)
-            ]
+            return stated
         # Behind switches every path shows all links of a GPU; else each path has its own.
         switched = topology.topology_class is TopologyClass.NVSWITCH
         hidden = _hidden(topology)

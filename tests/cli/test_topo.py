@@ -10,7 +10,7 @@ from ccbench.findings import Finding
 from ccbench.report.topology_text import MOST_LINES, as_text, channel_lines, network_line
 from ccbench.topology.files import read_yaml, topology_yaml
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
-from ccbench.topology.summary import link_groups, nvlinks_per_gpu, usable_shares
+from ccbench.topology.summary import link_groups, usable_shares
 from tests.cli.conftest import Command, Ended
 
 PAIR = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n" + (
@@ -213,18 +213,6 @@ def test_no_share_is_told_where_the_graph_does_not_join_the_gpus() -> None:
     assert usable_shares(Topology("t", devices, joined, TopologyClass.NVSWITCH)) == {"2": "1"}
 
 
-def test_a_listing_of_links_that_was_cut_is_not_counted() -> None:
-    gpus = tuple(
-        Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": f"GPU{index}"})
-        for index in (0, 1)
-    )
-    facts = {
-        "nvlinks_per_gpu": [12, 3],
-        "links": {"GPU0": {"total": 12}, "GPU1": {"total": 3, "cut": True}},
-    }
-    assert nvlinks_per_gpu(Topology("t", gpus, facts=facts)) == [12, None]
-
-
 @pytest.mark.parametrize(
     ("nodes", "nics"), [(1, 8), (2, 8), (2, 1), (2, 3), (2, 4), (3, 16), (1000, 16)]
 )
@@ -327,12 +315,6 @@ def test_a_ring_that_the_source_cut_says_so() -> None:
     assert line == "ring: 0 1 2 ... (cut by the source)"
 
 
-def test_chains_name_their_graph() -> None:
-    assert list(channel_lines({"chains": {"1": [[0, 1]], "2": []}})) == [
-        "chain of graph 1: 0 1"
-    ]
-
-
 def test_a_tree_is_its_known_edges() -> None:
     leaf = {"parent": 0, "children": []}
     root = {"parent": None, "children": [1, 2]}
@@ -347,9 +329,7 @@ def test_many_orders_are_cut_with_a_count() -> None:
 
 
 def test_facts_of_any_other_form_print_nothing() -> None:
-    assert (
-        list(channel_lines({"rings": 3, "chains": [1], "trees": {"a": {"0": 1}, "b": 2}})) == []
-    )
+    assert list(channel_lines({"rings": 3, "trees": {"a": {"0": 1}, "b": 2}})) == []
 
 
 def test_a_log_without_a_machine_says_how_many_ranks_and_devices_it_names() -> None:

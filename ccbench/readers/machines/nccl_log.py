@@ -355,13 +355,9 @@ def read(text: str) -> Topology:
     warnings = [*graph.warnings, *session.warnings]
     _warn_of_parts(warnings, dumps, dump, session)
     topology_class, reason = _class_of(graph, session, facts)
-    nvswitch = (
-        None
-        if topology_class is TopologyClass.UNKNOWN
-        else topology_class is TopologyClass.NVSWITCH
-    )
-    facts.update(nvswitch=nvswitch, class_evidence=reason, nvlinks_per_gpu=None)
-    facts["nvswitch_count"] = 0 if nvswitch is False and dump.complete else None
+    facts.update(class_evidence=reason, nvlinks_per_gpu=None)
+    maybe = topology_class in (TopologyClass.UNKNOWN, TopologyClass.NVSWITCH)
+    facts["nvswitch_count"] = 0 if not maybe and dump.complete else None
     return Topology(
         name="NCCL log",
         devices=tuple(graph.devices),

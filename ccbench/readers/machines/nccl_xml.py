@@ -64,8 +64,6 @@ MOST_SOCKETS = 16
 """NUMA nodes of one host that are joined with each other; a file with more of them is no machine."""
 
 _AMD = "0x1002"
-_INFERRED = "inferred: "
-
 _LONGEST_TEXT = 200
 """Characters of a warning: it quotes the file, and a damaged file can hold anything."""
 
@@ -137,11 +135,6 @@ def read(text: str) -> Topology:
     topology_class, evidence = _class_of(tree, nvlinks, xgmi, system.closed)
     if topology_class is TopologyClass.UNKNOWN:
         tree.note("not_visible", f"NVLink or not, the file does not tell: {evidence}", system)
-    nvswitch: bool | None = topology_class is TopologyClass.NVSWITCH
-    is_stated = all(gpu.detail is not None for gpu in tree.gpus)
-    is_stated |= evidence.startswith(_INFERRED)
-    if not nvswitch and (topology_class is TopologyClass.UNKNOWN or not is_stated):
-        nvswitch = None
     return Topology(
         name="nccl-xml",
         devices=tuple(tree.devices),
@@ -151,7 +144,6 @@ def read(text: str) -> Topology:
         warnings=(*document.warnings, *tree.warnings),
         facts={
             **_facts(tree, nvlinks),
-            "nvswitch": nvswitch,
             "class_evidence": evidence,
         },
     )
@@ -600,7 +592,7 @@ def _class_of(
     if verdict is not None:
         text = f"the class {verdict.topology_class.value} is inferred from the PCI ids, for the file states no"
         tree.note("assumed", f"{text} links between GPUs: {verdict.reason}", tree.gpus[0].pci)
-        return verdict.topology_class, f"{_INFERRED}{verdict.reason}"
+        return verdict.topology_class, f"inferred: {verdict.reason}"
     return (
         TopologyClass.UNKNOWN,
         "no <gpu> elements: NVLinks are asked of the driver when NCCL runs",

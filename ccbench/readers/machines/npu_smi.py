@@ -91,7 +91,6 @@ def read(text: str) -> Topology:
             "matrix": {row: " ".join(cells) for row, cells in table.rows.items()},
             "cpu_affinity": cores,
             "hccs_links_per_npu": [table.rows.get(row, []).count("HCCS") for row in names],
-            "nvswitch": False,
         },
         matrix=labels,
     )

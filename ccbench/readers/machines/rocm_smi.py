@@ -206,7 +206,6 @@ def topology_of(
             "nvswitch_count": 0 if types else None,
             "nvlinks_per_gpu": [0] * len(columns) if types else None,
             "gpu_matrix": [types.rows.get(row) for row in types.columns] if types else None,
-            "nvswitch": False if topology_class is not TopologyClass.UNKNOWN else None,
         },
         matrix={(names[row], names[column]): label for row, column, label in pairs},
     )

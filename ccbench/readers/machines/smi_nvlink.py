@@ -5,7 +5,7 @@ say where they lead, by PCI address, and none says the GPUs' own addresses. The 
 there are any (a link number above 17 is a port of an NVSwitch, because no GPU up to Blackwell has more than
 18 links), else on the model's name and the GPUs' numbers, with a warning wherever that is not certain.
 
-Facts: gpu_count, nvlinks_per_gpu, faults (by GPU: the numbers of links that are down, or "all"), nvswitch and
+Facts: gpu_count, nvlinks_per_gpu, faults (by GPU: the numbers of links that are down, or "all") and
 topology_class_candidates.
 """
 
@@ -48,9 +48,7 @@ _SEEN = re.compile(
     r"|Unable to retrieve NVLink information as all links are in",
     re.ASCII | re.MULTILINE | re.IGNORECASE,
 )
-_GPU = re.compile(
-    r"[\s>|#]*GPU ([0-9]{1,3}): ?([^()]{0,100}?)\s*(?:\((?:UUID: ?([\w-]{0,64}))?.*)?", re.ASCII
-)
+_GPU = re.compile(r"[\s>|#]*GPU ([0-9]{1,3}): ?([^()]{0,100}?)\s*(?:\(.*)?", re.ASCII)
 _LINK = re.compile(r"[\s>|#]*Link ([0-9]{1,2})\s*[:,]\s*(.*?)\s*", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,6})?) ?GB/s", re.ASCII)
 _REMOTE = re.compile(
@@ -80,7 +78,6 @@ class _Listing:
 
     index: int | None
     model: str
-    uuid: str
     line: int | None = None
     links: dict[int, _Link] = field(default_factory=dict)
     all_inactive: bool = False
@@ -187,7 +184,7 @@ def _sections(
             continue
         gpu = _GPU.fullmatch(line)
         if gpu:
-            current = _Listing(int(gpu[1]), gpu[2], gpu[3] or "", number)
+            current = _Listing(int(gpu[1]), gpu[2], number)
             sections.setdefault(current.index, []).append(current)
             continue
         match = _LINK.fullmatch(line)
@@ -195,7 +192,7 @@ def _sections(
         if not match and not inactive:
             continue
         if current is None:
-            current = _Listing(None, "", "")
+            current = _Listing(None, "")
             sections[None] = [current]
             warnings.append(
                 SourceWarning("not_visible", "the first links follow no GPU line", number)
@@ -288,8 +285,10 @@ def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
     stated = any(listing.has_state for listing in listings)
     return {
         "gpu_count": len(listings) if listings[0].index is not None else None,
-        "nvlinks_per_gpu": [listing.active for listing in listings] if stated else None,
-        "nvswitch": verdict.nvswitch,
+        # A list that the text ends in may have more links.
+        "nvlinks_per_gpu": [None if listing.is_cut else listing.active for listing in listings]
+        if stated
+        else None,
         "nic_count": None,
         "cpu_count": None,
         "nvswitch_count": 0 if verdict.nvswitch is False else None,
@@ -315,7 +314,7 @@ def _graph(
     links: list[Link] = []
     unseen: dict[str, int | None] = {}
     for index, listing in enumerate(listings):
-        stated = {"name": listing.name, "model": listing.model, "uuid": listing.uuid}
+        stated = {"name": listing.name, "model": listing.model}
         attributes = {key: value for key, value in stated.items() if value}
         gpus.append(Device(f"gpu{index}", DeviceKind.GPU, attributes=attributes))
         # Links by far end, which is empty where the text does not say it.
@@ -357,11 +356,7 @@ def _links(source: str, target: str, bundle: list[_Link], listing: _Listing) -> 
         rates = [link.rate for link in chosen if link.rate is not None]
         total = sum(rates) * 1e9 if len(rates) == len(chosen) else None
         origin = f"{SOURCE} -s: rate per link and direction" if total else SOURCE
-        attributes: dict[str, Any] = {"links": [link.index for link in chosen]}
-        if listing.is_cut:
-            attributes["list_cut"] = (
-                True  # there may be more, since the text ends in this GPU's list
-            )
+        attributes = {"list_cut": True} if listing.is_cut else {}
         for start, end in ways if chosen else ():
             yield Link(
                 start, end, LinkKind.NVLINK, total, None, len(chosen), state, origin, attributes

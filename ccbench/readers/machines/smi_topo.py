@@ -6,7 +6,7 @@ hang on PCIe switches, drawn as one switch. PHB and NODE: the same NUMA node. SY
 rates and no NVSwitches of its own, so links carry no bytes per second here, and the class comes from counting
 links (ccbench.topology.classes).
 
-Facts: gpu_count and nic_count (columns of the matrix), cpu_count, nvswitch, nvlinks_per_gpu, gpu_matrix (None for a
+Facts: gpu_count and nic_count (columns of the matrix), cpu_count, nvlinks_per_gpu, gpu_matrix (None for a
 row that was not printed whole), p2p_matrix and p2p_access (what was asked of: read, write, nvlink, atomics, prop; None
 without its command line), topology_class_candidates, paths ("as printed": what Topology.matrix leaves out was not
 printed).
@@ -72,7 +72,7 @@ def read(text: str) -> Topology:
         # GPUs without links: a status says what the driver allows, not what is there.
         columns = [name for name in statuses[0].columns if name.startswith("GPU")]
         reason = "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
-        unsaid = ("nvswitch", "nvlinks_per_gpu", "nic_count", "cpu_count", "nvswitch_count")
+        unsaid = ("nvlinks_per_gpu", "nic_count", "cpu_count", "nvswitch_count")
         return Topology(
             name="",
             devices=tuple(
@@ -211,7 +211,6 @@ def _gpu_facts(matrix: Matrix, verdict: ClassVerdict) -> dict[str, Any]:
     rows = {row.name: row.cells[:width] for row in matrix.table.rows}
     return {
         "gpu_count": width,
-        "nvswitch": nvswitch,
         "nvswitch_count": None if nvswitch is not False else 0,
         "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
         "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),

@@ -4,6 +4,7 @@ import pytest
 
 from ccbench.readers.machines.smi_nvlink import read
 from ccbench.topology.graph import DeviceKind, LinkState, Topology, TopologyClass
+from ccbench.topology.summary import nvlinks_per_gpu
 
 
 def status(model: str, rates: list[list[str]], first: int = 0) -> str:
@@ -135,11 +136,9 @@ def test_rates_and_far_ends_of_two_commands_are_put_together() -> None:
             TopologyClass.NVLINK_BRIDGE,
             set(),
         )
-        assert [
-            (link.source, link.target, link.attributes["links"]) for link in topology.links
-        ] == [
-            ("gpu0", "gpu1", active),
-            ("gpu1", "gpu0", active),
+        assert [(link.source, link.target, link.count) for link in topology.links] == [
+            ("gpu0", "gpu1", 12),
+            ("gpu1", "gpu0", 12),
         ]
         assert topology.links[0].bytes_per_second == pytest.approx(12 * 26.562e9)
     alone = read(remote(ends, "NVIDIA H100 PCIe"))
@@ -165,6 +164,7 @@ def test_a_short_listing_at_the_end_is_cut_and_elsewhere_a_contradiction() -> No
     four, two = ["25 GB/s"] * 4, ["25 GB/s"] * 2
     cut = read(status("NVIDIA A100-SXM4-40GB", [four, two], first=6))
     assert "truncated" in kinds(cut)
+    assert nvlinks_per_gpu(cut) == [4, None]
     odd = read(status("NVIDIA A100-SXM4-40GB", [two, four], first=6))
     assert "contradiction" in kinds(odd)
 

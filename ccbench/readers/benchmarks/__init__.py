@@ -44,21 +44,20 @@ FORMS = (
 @cache
 def readers() -> dict[str, LogReader]:
     """Return readers by name, in the order they are asked: those with words of their own first."""
-    from ccbench.readers.benchmarks import host_benchmarks as host
-    from ccbench.readers.benchmarks import nccl_reports, nccl_tests, ucc_perftest
+    from ccbench.readers.benchmarks import column_tables, nccl_reports, nccl_tests
     from ccbench.readers.benchmarks import torch_benchmarks as torch
-    from ccbench.readers.benchmarks import vendor_tests as vendor
     from ccbench.readers.benchmarks.log import LogReader
 
+    osu, imb, nccom, hccl_test, gloo, ucc_perftest, mscclpp = column_tables.READERS
     listed = (
-        LogReader("osu", host.is_osu, host.read_osu),
-        LogReader("imb", host.is_imb, host.read_imb),
-        LogReader("nccom", vendor.is_nccom, vendor.read_nccom),
-        LogReader("hccl_test", vendor.is_hccl, vendor.read_hccl),
+        osu,
+        imb,
+        nccom,
+        hccl_test,
         LogReader("param", torch.is_param, torch.read_param),
-        LogReader("gloo_benchmark", host.is_gloo, host.read_gloo),
-        LogReader("ucc_perftest", ucc_perftest.recognises, ucc_perftest.read),
-        LogReader("mscclpp", vendor.is_mscclpp, vendor.read_mscclpp),
+        gloo,
+        ucc_perftest,
+        mscclpp,
         LogReader("torch_bench", torch.is_all_reduce_bench, torch.read_all_reduce_bench),
         LogReader("nccl_reports", nccl_reports.recognises, nccl_reports.read),
         LogReader("nccl_tests", nccl_tests.recognises, nccl_tests.read),

@@ -26,10 +26,7 @@ from ccbench.readers.benchmarks.words import (
     dtype_name,
     failures,
     no_row,
-    op_of,
-    root_of,
     whole,
-    whole_size,
 )
 from ccbench.readers.lines import PrintedFigure, figure
 
@@ -153,8 +150,10 @@ class LogReader:
 # -- tables of declared columns -----------------------------------------------------------------------------
 
 _WHOLE = frozenset({"size_bytes", "count", "iterations", "group"})
-_TEXT = frozenset({"algorithm", "check_result", "target"})
+_TEXT = frozenset({"algorithm", "target"})
 _FIGURES = ("seconds", "algbw", "busbw")
+NOT_PRINTED = "N/A"
+"""Stands where a tool has no value for a column."""
 _NEEDED = frozenset({"size_bytes", "count", *_FIGURES})
 """Names whose cells must be readable, or the line is no row."""
 
@@ -164,8 +163,9 @@ class PrintedColumn:
     """One column of a table.
 
     heading: pattern of the whole heading. name: the field of ImportedRow that it holds, else its name in
-    ``extra``, in which {} stands for the heading's first word; "" where it is not kept. per: printed units
-    in one of ours (seconds, 1e9 bytes per second). words: what its words mean, where they stand for numbers.
+    ``extra``, in which {0} stands for the heading's first word in small letters, {1} for the whole heading;
+    "" where it is not kept. per: printed units in one of ours (seconds, 1e9 bytes per second). words: what its
+    words mean, where they stand for numbers.
     """
 
     heading: str
@@ -213,11 +213,8 @@ class Columns:
 
     def _named(self, match: re.Match[str]) -> PrintedColumn:
         column = self._columns[int((match.lastgroup or "c0")[1:])]
-        if "{}" not in column.name:
-            return column
-        return PrintedColumn(
-            column.heading, column.name.format(match[0].split()[0].lower()), column.per
-        )
+        word = re.split(r"[ (]", match[0], maxsplit=1)[0].lower()
+        return replace(column, name=column.name.format(word, match[0]))
 
 
 def cells_of(columns: Sequence[PrintedColumn], texts: Sequence[str]) -> dict[str, Any] | None:
@@ -265,7 +262,13 @@ class OpenTable:
                     "truncated", "the last row has lost its end and was left out", line.number
                 )
             ]
-        cells = cells_of(self.columns, texts)
+        printed = [
+            (column, text)
+            for column, text in zip(self.columns, texts, strict=False)
+            if text != NOT_PRINTED
+        ]
+        whole_row = len(texts) == len(self.columns)
+        cells = cells_of(*zip(*printed, strict=True)) if whole_row and printed else None
         if cells is None:
             return [no_row(line)]
         self.rows.append((line, cells))
@@ -298,19 +301,6 @@ def row_of(line: int, cells: Mapping[str, Any], **more_fields: Any) -> ImportedR
         line=line,
         extra={**more_fields.pop("extra", {}), **extra},
         **{**fields, **more_fields},
-    )
-
-
-def block_row(
-    line: int, cells: Mapping[str, Any], collective: str, ranks: int | None, **more_fields: Any
-) -> ImportedRow:
-    """The row of a tool that prints the bytes of one rank's block, as MPI benchmarks do."""
-    printed = cells.get("size_bytes", 0)
-    size_bytes, flags = whole_size(collective, printed, ranks)
-    usual = {"op": op_of(collective, "sum"), "root": root_of(collective)}
-    extra = {"printed_size_bytes": printed}
-    return row_of(
-        line, cells, size_bytes=size_bytes, flags=flags, extra=extra, **{**usual, **more_fields}
     )
 
 

@@ -244,6 +244,27 @@ def test_the_form_without_a_closing_line_was_cut() -> None:
     assert sum(len(table.rows) for table in log.tables) == 6
 
 
+def test_a_section_whose_heading_is_lost_does_not_take_that_of_the_section_before() -> None:
+    text = outputs.IMB.replace("# Benchmarking Sendrecv", "").replace("# #processes = 4", "")
+    assert [(table.collective, table.ranks) for table in imb.read(text).tables] == [
+        ("all_reduce", 2),
+        ("all_to_all", None),
+        ("", None),
+        ("barrier", None),
+    ]
+
+
+def test_rows_under_headings_that_are_lost_are_not_of_the_table_before() -> None:
+    headings = "       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]\n"
+    first, _, rest = outputs.IMB.partition(headings)
+    log = imb.read(first + headings + rest.replace(headings, "", 1))
+    assert [(table.collective, len(table.rows)) for table in log.tables] == [
+        ("all_reduce", 2),
+        ("send_recv", 1),
+        ("barrier", 1),
+    ]
+
+
 def test_an_excerpt_without_a_heading_has_no_name() -> None:
     text = "   #bytes #repetitions      t[usec]   Mbytes/sec\n     1024         1000         2.38       430.25\n"
     log = imb.read(text)

@@ -1,0 +1,584 @@
+"""Tools that print a line of column headings and a row for each size: hosts' benchmarks and vendors' tests.
+
+A tool is a row of TOOLS: its columns, patterns of the lines above its tables, and a function that makes a
+table of what both say. mscclpp-test prints an object a line instead. Each tool's source stands beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ccbench.collectives import COLLECTIVES
+from ccbench.findings import SourceWarning
+from ccbench.readers.benchmarks.log import (
+    NOT_PRINTED,
+    Columns,
+    ImportedLog,
+    ImportedRow,
+    ImportedTable,
+    LogOutcome,
+    LogReader,
+    OpenTable,
+    PrintedColumn,
+    cells_of,
+    json_record,
+    log_of,
+    row_of,
+)
+from ccbench.readers.benchmarks.words import (
+    GIBI,
+    Launch,
+    LogLine,
+    collective_name,
+    dtype_name,
+    launch_of,
+    no_row,
+    op_of,
+    program_collective,
+    rate_factor,
+    root_of,
+    source_lines,
+    whole,
+    whole_size,
+)
+
+_WORD = r"[^\s|]+"
+_GIVEN_UP = re.compile(r"[ \t]*(\d{1,18}) .*?(time-out|out-of-mem|int-overflow)")
+"""A size that a benchmark did not measure."""
+_OF_ONE_TABLE = {"name", "several", "groups", "processes"}
+"""Names in ``stated`` that hold for the next table alone: a damaged line must not give it those of the last."""
+_OPTION = re.compile(r"(-[-\w]{1,40}|\w{1,40}(?==))[ =]{1,9}([^\s,-][^\s,]*)")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool.
+
+    name, tool: of the reader and of its logs. library: what is measured, where no line names it.
+    sign: what every output has somewhere. columns: what may be printed; a heading over several columns has
+    their names with blanks between. stated: patterns of lines whose named groups hold for the tables below;
+    a match of the first ends what the lines before it said. table: returns the table, without rows, and the
+    fields that its rows share, of a table that is read; it may change cells. of_block: sizes are of one rank's
+    block. titled: the first of ``stated`` alone tells the tool. closing: what stands at the end of a whole
+    output. separator: between the cells of a row.
+    """
+
+    name: str
+    tool: str
+    library: str
+    sign: re.Pattern[str]
+    columns: Columns
+    stated: tuple[re.Pattern[str], ...]
+    table: Callable[[OpenTable], tuple[ImportedTable, dict[str, Any]]]
+    of_block: bool = True
+    titled: bool = False
+    closing: re.Pattern[str] | None = None
+    separator: str | None = None
+
+    def recognises(self, text: str) -> bool:
+        """Return whether the tool's sign is in ``text``, and a line of headings or a title that tells it."""
+        return self.sign.search(text) is not None and any(
+            self._headings(line.text) or (self.titled and self.stated[0].match(line.text))
+            for line in source_lines(text)
+        )
+
+    def read(self, text: str) -> ImportedLog:
+        """Every table of ``text``, with what the lines above it say."""
+        tables: list[OpenTable] = []
+        warnings: list[SourceWarning] = []
+        context: dict[str, Any] = {"launch": Launch()}
+        first: dict[str, str] = {}
+        is_open = False
+        lines = list(source_lines(text))
+        for line in lines:
+            context["launch"] = launch_of(line.text) or context["launch"]
+            if self.stated[0].match(line.text):
+                context = {"launch": context["launch"], "titled": True}
+            for pattern in self.stated:
+                if match := pattern.match(line.text):
+                    words = {
+                        name: word.strip(" ,") for name, word in match.groupdict("").items()
+                    }
+                    context |= words
+                    is_open = False  # whatever stands below, under headings that are lost, is of another table
+                    first = words | first
+            if named := program_collective(line.text):
+                context["collective"] = named
+            if columns := self._headings(line.text):
+                tables.append(OpenTable(line.number, columns, context))
+                context = {key: context[key] for key in context.keys() - _OF_ONE_TABLE}
+                is_open = True
+            elif is_open and re.match(rf"\s*(?:\d|{NOT_PRINTED}\s)", line.text):
+                warnings += self._row(tables[-1], line)
+            elif tables and self.closing and (end := self.closing.search(line.text)):
+                tables[-1].context["closing"] = end[1]
+        closed = [self._closed(table) for table in tables]
+        ended = None
+        if tables and "closing" in tables[-1].context:
+            ended = LogOutcome.COMPLETE, ""
+        elif self.closing and (
+            "titled" in context or (closed and closed[-1].outcome is LogOutcome.CUT)
+        ):
+            ended = LogOutcome.CUT, "the closing line is missing"
+        return log_of(
+            self.tool,
+            lines,
+            closed,
+            warnings,
+            ended,
+            library=first.get("flavour", "").partition("-")[0] or self.library,
+            versions={name: first[name] for name in ("osu", "imb", "MPI") if first.get(name)},
+        )
+
+    def _headings(self, text: str) -> tuple[PrintedColumn, ...]:
+        """The columns of a line of headings, which begins with one that the tool has; () for other lines."""
+        columns = self.columns.of(text.strip("# \t"))
+        names = " ".join(column.name for column in columns).split()
+        if not {"seconds", "algbw"} & set(names) or columns[0].heading == _WORD:
+            return ()
+        return tuple(
+            replace(column, name=name) for column in columns for name in column.name.split(" ")
+        )
+
+    def _row(self, table: OpenTable, line: LogLine) -> list[SourceWarning]:
+        """Keep the row that ``line`` is, or return the remark why it is none."""
+        if skipped := _GIVEN_UP.match(line.text):
+            cells = {"size_bytes": int(skipped[1]), "given_up": skipped[2]}
+            table.rows.append((line, cells))
+            return []
+        texts = [text.strip() for text in line.text.split(self.separator)]
+        # Of several groups at once each row begins with its group, for which there is no heading.
+        if table.context.get("several") and len(texts) == len(table.columns) + 1:
+            table.columns = (PrintedColumn("group", "group"), *table.columns)
+        return table.take(line, texts)
+
+    def _closed(self, table: OpenTable) -> ImportedTable:
+        closed, shared = self.table(table)
+        name = closed.collective
+        fields = {"op": op_of(name, "sum"), "root": root_of(name), **shared}
+        rows = []
+        for line, cells in table.rows:
+            more: dict[str, Any] = {}
+            if self.of_block:
+                printed = cells.get("size_bytes", 0)
+                size, flags = whole_size(name, printed, closed.ranks)
+                extra = {"printed_size_bytes": printed}
+                more = {"size_bytes": size, "flags": flags, "extra": extra}
+            rows.append(row_of(line.number, cells, **more, **fields))
+        return replace(closed, rows=tuple(rows), line=table.line)
+
+
+def _columns(*columns: PrintedColumn) -> Columns:
+    """The columns of a tool, and as the last what keeps a heading that is none of them as its name."""
+    return Columns(*columns, PrintedColumn(_WORD, "{1}"))
+
+
+def _patterns(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(map(re.compile, patterns))
+
+
+_MEANS = "mean over ranks of means over iterations"
+
+# -- OSU micro-benchmarks -----------------------------------------------------------------------------------
+# osu_util.c and osu_util_mpi.c of https://mvapich.cse.ohio-state.edu/benchmarks/ (versions 3 to 7). Rates of
+# the point-to-point tests are in 1e6 bytes per second.
+
+_US = r"Lat(?:ency)? ?\(us\)"
+_OSU = _columns(
+    PrintedColumn("Size", "size_bytes"),
+    # Of a non-blocking collective the time without overlap.
+    PrintedColumn(rf"(?:Avg )?{_US}|Pure Comm\. ?\(us\)", "seconds", 1e6),
+    PrintedColumn(rf"Min {_US}", "minimum_seconds", 1e6),
+    PrintedColumn(rf"Max {_US}", "maximum_seconds", 1e6),
+    PrintedColumn(
+        rf"P\d{{1,3}}\S{{0,5}} (?:Tail )?{_US}|(?:Overall|Compute|MPI_Test|MPI_Wait) ?\(us\)",
+        "{}_seconds",
+        1e6,
+    ),
+    PrintedColumn(r"Coll\. Init ?\(us\)", "coll_init_seconds", 1e6),
+    PrintedColumn(r"Overlap ?\(%\)", "overlap_percent"),
+    PrintedColumn(r"(?:Bandwidth ?\()?MB/s\)?", "algbw", 1e3),
+    PrintedColumn("Messages/s", "messages_per_second"),
+    PrintedColumn("Iterations", "iterations"),
+    PrintedColumn("Validation", "wrong_elements", words={"pass": 0, "fail": 1}),
+)
+_POINT_TO_POINT = {
+    "Latency": "osu_latency",
+    "Bandwidth": "osu_bw",
+    "Bi-Directional Bandwidth": "osu_bibw",
+    "Multi Latency": "osu_multi_lat",
+    "Multi-threaded Latency": "osu_latency_mt",
+    "Multiple Bandwidth / Message Rate": "osu_mbw_mr",
+}
+
+
+def _osu(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
+    context, launch = table.context, table.context["launch"]
+    title = context.get("title", "")
+    words = title.removesuffix("Latency").removeprefix("Non-blocking ")
+    collective = _POINT_TO_POINT.get(title) or collective_name(words)
+    closed = ImportedTable(
+        collective,
+        (),
+        2 if collective in ("osu_latency", "osu_bw", "osu_bibw") else launch.ranks,
+        launch.nodes,
+        mode="isolated" if collective in COLLECTIVES else "streaming",
+        facts={
+            "title": title,
+            "flavour": context.get("flavour", ""),  # MPI-CUDA: buffers on the device
+            "seconds_are": _MEANS,
+            "non_blocking": title.startswith("Non-blocking"),
+        },
+    )
+    return closed, {"dtype": dtype_name(context.get("dtype", ""))}
+
+
+# -- Intel MPI Benchmarks -----------------------------------------------------------------------------------
+# Intel MPI Benchmarks User Guide; IMB_output.c of https://github.com/intel/mpi-benchmarks. Mbytes/sec is no
+# algbw: Sendrecv counts every byte twice, Exchange four times, and the unit was 2^20 bytes before 2018. Roots
+# of rooted collectives go round the ranks.
+
+_IMB = _columns(
+    PrintedColumn("#?bytes", "size_bytes"),
+    PrintedColumn(r"t(?:_avg|_pure)?\[usec\]", "seconds", 1e6),
+    PrintedColumn(r"t_min\[usec\]", "minimum_seconds", 1e6),
+    PrintedColumn(r"t_max\[usec\]", "maximum_seconds", 1e6),
+    PrintedColumn(r"t_ovrl\[usec\]", "overlapped_seconds", 1e6),
+    PrintedColumn(r"t_CPU\[usec\]", "compute_seconds", 1e6),
+    PrintedColumn("Mbytes/sec", "mbytes_per_second"),
+    PrintedColumn("Msg/sec", "messages_per_second"),
+    PrintedColumn(r"overlap\[%\]", "overlap_percent"),
+    PrintedColumn("#?repetitions", "iterations"),
+)
+
+
+def _imb(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
+    context, launch = table.context, table.context["launch"]
+    name = context.get("name", "")
+    word = name.removesuffix("_pure")
+    names = (collective_name(text) for text in (word, word[1:]))  # Iallreduce and the like
+    collective = next(filter(COLLECTIVES.__contains__, names), word)
+    op = op_of(collective, context.get("op", "sum").lower())
+    dtype = context.get("dtype" if op in ("none", "") else "reduced", "")
+    for _, cells in table.rows:
+        if defects := cells.pop("defects", None):
+            cells["wrong_elements"] = int(defects.value > 0)
+    ranks = whole(context.get("processes", "")) or launch.ranks
+    facts = {"name": name, "seconds_are": _MEANS}
+    if context.get("groups"):
+        facts["simultaneous_groups"] = context["groups"]
+    nodes = launch.nodes if ranks == launch.ranks else None
+    closed = ImportedTable(collective, (), ranks, nodes, facts=facts)
+    return closed, {"dtype": dtype_name(dtype), "op": op, "root": -1}
+
+
+# -- Gloo's benchmark ---------------------------------------------------------------------------------------
+# gloo/benchmark/main.cc and runner.cc of https://github.com/facebookincubator/gloo. Elements are of one rank's
+# input: the whole buffer of all-reduce, broadcast and reduce-scatter, one block of all-gather. GB/s is 2^30
+# bytes per second, of the mean time but for p50BW.
+
+_TIMES = {"min": "minimum", "p99": "p99", "max": "maximum", "avg": "average"}
+_GLOO = _columns(
+    PrintedColumn(r"size \(B\)", "size_bytes"),
+    PrintedColumn("elements", "count"),
+    *(
+        column
+        for unit, per in (("us", 1e6), ("ns", 1e9))
+        for column in (
+            PrintedColumn(rf"p50L? \({unit}\)", "seconds", per),
+            *(
+                PrintedColumn(rf"{word}L? \({unit}\)", f"{name}_seconds", per)
+                for word, name in _TIMES.items()
+            ),
+        )
+    ),
+    PrintedColumn(r"p50BW \(GB/s\)", "algbw", 1 / GIBI),
+    PrintedColumn(r"(?:avg(?:BW)?|bandwidth) \(GB/s\)", "rate_gb_per_second", 1 / GIBI),
+    PrintedColumn(r"(?:min|max|p\d{1,4})(?:L|BW)? \((?:[un]s|GB/s)\)", ""),
+    PrintedColumn("samples|iterations", "iterations"),
+)
+
+
+def _gloo(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
+    # In new_allreduce_ring_chunked, the longest beginning that names a collective, then the algorithm.
+    words = table.context.get("algorithm", "").removeprefix("new_").removeprefix("cuda_")
+    parts = words.split("_")
+    collective, algorithm = words, ""
+    for count in range(1, len(parts) + 1):
+        if (name := collective_name("_".join(parts[:count]))) in COLLECTIVES:
+            collective, algorithm = name, "_".join(parts[count:])
+    options = dict(_OPTION.findall(table.context.get("options", "")))
+    ranks = whole(options.get("processes", "")) or None
+    item = {"pairwise_exchange": 1, "barrier": 0}.get(collective, _float_bytes(table))
+    for _, cells in table.rows:
+        elements = cells.get("count", 0)
+        size = cells.setdefault("size_bytes", elements * item)
+        item = size // elements if elements else item
+        cells |= {"printed_elements": elements}
+        cells |= {"dtype": {2: "float16", 4: "float32"}.get(item, "")}
+        if whole_size(collective, 1, ranks) != (1, ()) and "algbw" in cells:
+            cells["rate_gb_per_second"] = cells.pop("algbw")  # of one block
+    facts = {**options, "seconds_are": "median over iterations on rank 0"}
+    closed = ImportedTable(collective, (), ranks, algorithm=algorithm or "default", facts=facts)
+    return closed, {"in_place": True}  # the algorithms work on the pointers that they get
+
+
+def _float_bytes(table: OpenTable) -> int:
+    """2 where the first rate with enough digits shows --halfprecision, else 4."""
+    for _, cells in table.rows:
+        rate = cells.get("algbw", cells.get("rate_gb_per_second"))
+        if cells.get("count") and rate and rate.value > 20 * rate.half_unit:
+            # Within a third, because the rate is of the mean and the time the median.
+            likely = rate.value * 1e9 * cells["seconds"].value / cells["count"]
+            return 2 if 1.5 < likely < 2.7 else 4
+    return 4
+
+
+# -- nccom-test of AWS Neuron -------------------------------------------------------------------------------
+# User guide of nccom-test, https://awsdocs-neuron.readthedocs-hosted.com. size(B) is nccl-tests' size, and the
+# count is of the whole buffer. Rates were in 2^30 bytes per second and are in 1e9: the rows tell which.
+
+_NCCOM = _columns(
+    PrintedColumn(r"size\(B\)", "size_bytes"),
+    PrintedColumn(r"count\(elems\)", "count"),
+    PrintedColumn("type", "dtype"),
+    PrintedColumn(r"time(?::avg|:p50)?\(us\)", "seconds", 1e6),
+    PrintedColumn(r"algbw\(GB/s\)", "algbw"),
+    PrintedColumn(r"busbw\(GB/s\)", "busbw"),
+)
+
+
+def _nccom(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
+    context, command = table.context, table.context.get("options", "")
+    options: dict[str, str] = dict(_OPTION.findall(command))
+    ranks = whole(options.get("-r", options.get("--nworkers", ""))) or None
+    nodes = whole(options.get("-N", options.get("--nnodes", ""))) or (1 if ranks else None)
+    names = map(collective_name, command.split())
+    kinds = {*COLLECTIVES, "permute", "alltoallv"}
+    collective = next(filter(kinds.__contains__, names), context.get("collective", ""))
+    rated = [cells for _, cells in table.rows if {"seconds", "algbw"} <= cells.keys()]
+    factor = rate_factor(
+        ((cells.get("size_bytes", 0), cells["seconds"], cells["algbw"]) for cells in rated),
+        GIBI,
+    )
+    for _, cells in table.rows:
+        cells |= {
+            rate: cells[rate].times(factor) for rate in ("algbw", "busbw") if rate in cells
+        }
+        cells["printed_elements"] = cells.get("count")
+        if collective not in COLLECTIVES or COLLECTIVES[collective].blocked:
+            cells.pop("count", None)
+    facts: dict[str, Any] = {"printed_rate_unit_bytes": 2**30 if factor == GIBI else 10**9}
+    outcome = LogOutcome.CUT
+    if "closing" in context:
+        facts["printed_average_busbw"] = float(context["closing"])
+        outcome = LogOutcome.COMPLETE
+    closed = ImportedTable(collective, (), ranks, nodes, outcome=outcome, facts=facts)
+    return closed, {"op": op_of(collective, ""), "root": -1}
+
+
+# -- hccl_test of Huawei's CANN -----------------------------------------------------------------------------
+# src/hccl_test of https://gitcode.com/cann/oam-tools (hccl_opbase_rootinfo_base.h, hccl_allgather_rootinfo_
+# test.cc: cal_execution_time). data_size is nccl-tests' size, GB/s is 1e9 bytes per second.
+
+_HCCL = _columns(
+    PrintedColumn(r"data_size\(Bytes\):?", "size_bytes"),
+    PrintedColumn(r"ave?g_time\(us\):?", "seconds", 1e6),  # the program's own is aveg_time
+    PrintedColumn(r"alg_bandwidth\(GB/s\):?", "algbw"),
+    PrintedColumn("check_result:?", "wrong_elements", words={"success": 0, "failed": 1}),
+)
+_SWEEP = ("minimum_bytes", "maximum_bytes", "settings")
+
+
+def _hccl(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
+    context, launch = table.context, table.context["launch"]
+    collective = collective_name(context.get("collective", ""))
+    options = dict(_OPTION.findall(context.get("options", "")))
+    rooted = root_of(collective) == 0
+    facts = {name: context[name] for name in _SWEEP if name in context}
+    facts["wrong_elements_are"] = "1 where the check failed, however many are wrong"
+    return ImportedTable(collective, (), launch.ranks, launch.nodes, facts=facts), {
+        "dtype": dtype_name(options.get("-d", "")),
+        "op": op_of(collective, options.get("-o", "")),
+        "root": (whole(options.get("-r", "")) or 0) if rooted else -1,
+    }
+
+
+# -- ucc_perftest of Unified Collective Communication -------------------------------------------------------
+# tools/perf/ucc_pt_benchmark.cc and ucc_pt_coll_*.cc (get_bw) of https://github.com/openucx/ucc; the table of
+# its pull request 223. Rates are nccl-tests' busbw in 1e9 bytes per second. Ranks are not printed.
+
+_UCC = _columns(
+    PrintedColumn("Count", "printed_elements"),
+    PrintedColumn("Size", "size_bytes"),
+    PrintedColumn("Time, us", "seconds minimum_seconds maximum_seconds", 1e6),
+    PrintedColumn("Bandwidth, GB/s", "busbw" + 2 * " "),
+)
+
+
+def _ucc(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
+    context, launch = table.context, table.context["launch"]
+    collective = collective_name(context.get("collective", ""))
+    facts = {"memory": context["memory"]} if "memory" in context else {}
+    closed = ImportedTable(
+        collective,
+        (),
+        launch.ranks,
+        launch.nodes,
+        mode="isolated",  # a barrier stands between iterations
+        facts={**facts, "seconds_are": _MEANS},
+    )
+    return closed, {
+        "op": op_of(collective, context.get("op", "").lower()),
+        "dtype": dtype_name(context.get("dtype", "")),
+        "in_place": context.get("inplace") == "1",
+    }
+
+
+TOOLS = (
+    Tool(
+        "osu",
+        "osu",
+        "MPI",
+        re.compile("OSU |OMB"),
+        _OSU,
+        _patterns(
+            r"#?[ \t]*(?:OSU|OMB\S{0,10})[ \t]+(?:Py(?:thon)?[ \t]+)?"
+            r"(?:(?!MPI_)(?P<flavour>\S{1,20})[ \t]+)?(?P<title>.{3,120}?)[ \t]+Test"
+            r"(?:[ \t]+v?(?P<osu>\d[\w.]{0,20}))?[ \t]*$",
+            r"#[ \t]*Datatype:[ \t]*(?P<dtype>\w{1,40})",
+        ),
+        _osu,
+        titled=True,
+    ),
+    Tool(
+        "imb",
+        "imb",
+        "MPI",
+        re.compile(r"\[usec\]|Intel ?\(R\) MPI Benchmarks"),
+        _IMB,
+        _patterns(
+            r"#[ \t]*Intel ?\(R\) MPI Benchmarks[ \t]*(?:Suite )?V?(?P<imb>\d[\w.]{0,20})?",
+            r"#[ \t]*Benchmarking[ \t]+(?P<several>Multi-)?(?P<name>\w{2,40})[ \t]*$",
+            r"#[ \t(]*(?:#processes[ \t]*=|(?P<groups>\d{1,6}) groups of)[ \t]*(?P<processes>\d{1,7})",
+            r"#[ \t]*MPI_Datatype[ \t]*:[ \t]*(?P<dtype>\S{1,40})",
+            r"#[ \t]*MPI_Datatype for reductions[ \t]*:[ \t]*(?P<reduced>\S{1,40})",
+            r"#[ \t]*MPI_Op[ \t]*:[ \t]*MPI_(?P<op>\S{1,40})",
+            r"#[ \t]*MPI Version[ \t]*:[ \t]*(?P<MPI>\S{1,40})",
+        ),
+        _imb,
+        titled=True,
+        closing=re.compile("(All processes entering MPI_Finalize)"),
+    ),
+    Tool(
+        "nccom",
+        "nccom-test",
+        "",
+        re.compile(r"count\(elems\)"),
+        _NCCOM,
+        _patterns(r".{0,400}?\bnccom-test(?P<options>[ \t].{0,400})"),
+        _nccom,
+        of_block=False,
+        closing=re.compile(r"Avg bus bandwidth:[ \t]*(\d{1,9}(?:\.\d{0,9})?)[ \t]*GB/s"),
+    ),
+    Tool(
+        "hccl_test",
+        "hccl_test",
+        "HCCL",
+        re.compile(r"data_size\(Bytes\)"),
+        _HCCL,
+        _patterns(
+            r"(?:.{0,400}?[ \t/])?(?P<collective>\w{4,40})_test(?P<options>[ \t].{0,400}|$)",
+            r".{0,80}?the minbytes is (?P<minimum_bytes>\d{1,19}),? maxbytes is "
+            r"(?P<maximum_bytes>\d{1,19})(?P<settings>.{0,200})",
+        ),
+        _hccl,
+        of_block=False,
+        separator="|",
+    ),
+    Tool(
+        "gloo_benchmark",
+        "gloo-benchmark",
+        "Gloo",
+        re.compile("elements"),
+        _GLOO,
+        _patterns(
+            r"Algorithm:[ \t]*(?P<algorithm>.{0,100})$", r"Options:[ \t]*(?P<options>.{0,500})$"
+        ),
+        _gloo,
+    ),
+    Tool(
+        "ucc_perftest",
+        "ucc_perftest",
+        "UCC",
+        re.compile("Time, us"),
+        _UCC,
+        _patterns(
+            r"[ \t]*Collective:[ \t]+(?P<collective>\S.{0,80}?)[ \t]*$",
+            r"[ \t]*Memory type:[ \t]+(?P<memory>\S{1,20})",
+            r"[ \t]*Datatype:[ \t]+(?P<dtype>\S{1,20})",
+            r"[ \t]*Reduction:[ \t]+(?P<op>\S{1,20})",
+            r"[ \t]*Inplace:[ \t]+(?P<inplace>\S{1,20})",
+        ),
+        _ucc,
+    ),
+)
+
+# -- mscclpp-test -------------------------------------------------------------------------------------------
+# Lines of https://github.com/microsoft/mscclpp, test/deploy/perf_ndmv4.jsonl; test/mscclpp-test/common.cc.
+# Times are in microseconds, rates in 1e9 bytes per second, size is nccl-tests' size.
+
+_NEEDED = frozenset({"name", "ranks", "size", "time"})
+_MSCCLPP = Columns(
+    PrintedColumn("size", "size_bytes"),
+    PrintedColumn("time", "seconds", 1e6),
+    PrintedColumn("algBw", "algbw"),
+    PrintedColumn("busBw", "busbw"),
+    PrintedColumn("target", "target"),
+    PrintedColumn(_WORD, ""),
+)
+
+
+def _mscclpp_record(text: str) -> dict[str, str]:
+    record = json_record(text)
+    return record if record.keys() >= _NEEDED and {"algBw", "busBw"} & record.keys() else {}
+
+
+def _is_mscclpp(text: str) -> bool:
+    return '"algBw"' in text and any(_mscclpp_record(line.text) for line in source_lines(text))
+
+
+def _read_mscclpp(text: str) -> ImportedLog:
+    """One table for each name, kernel and number of ranks, in the order they first appear."""
+    rows: dict[tuple[str, int | None, int | None, str], list[ImportedRow]] = {}
+    warnings: list[SourceWarning] = []
+    lines = list(source_lines(text))
+    for line in lines:
+        if not line.text.lstrip().startswith("{"):
+            continue
+        record = _mscclpp_record(line.text)
+        cells = cells_of(_MSCCLPP.each(list(record)), list(record.values()))
+        if cells is None or "seconds" not in cells:
+            warnings.append(no_row(line))
+            continue
+        name, ranks = collective_name(record["name"]), whole(record["ranks"]) or None
+        each = whole(record.get("ranksPerNode", ""))
+        # Ranks that do not divide evenly over nodes leave the number of nodes open.
+        nodes = ranks // each if ranks and each and ranks % each == 0 else None
+        algorithm = f"kernel:{record['kernel']}" if record.get("kernel") else "default"
+        row = row_of(line.number, cells, op=op_of(name, "sum"), root=root_of(name))
+        rows.setdefault((name, ranks, nodes, algorithm), []).append(row)
+    tables = [
+        ImportedTable(name, tuple(kept), ranks, nodes, algorithm, line=kept[0].line)
+        for (name, ranks, nodes, algorithm), kept in rows.items()
+    ]
+    return log_of("mscclpp", lines, tables, warnings)
+
+
+READERS = (
+    *(LogReader(tool.name, tool.recognises, tool.read) for tool in TOOLS),
+    LogReader("mscclpp", _is_mscclpp, _read_mscclpp),
+)

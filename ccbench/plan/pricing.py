@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ccbench.errors import MachineError, UsageError
@@ -38,11 +37,11 @@ class PricedCommunication:
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """A plan on its machine: communication by layout."""
+    """A plan on its machine."""
 
-    plan: TrainingPlan
     cluster: Cluster
-    layouts: Mapping[str, tuple[Strategy, tuple[PricedCommunication, ...]]]
+    strategy: Strategy
+    communication: tuple[PricedCommunication, ...]
 
 
 def price_plan(
@@ -51,19 +50,17 @@ def price_plan(
     nodes: int | None = None,
     network: str | None = None,
 ) -> PricedPlan:
-    """Price all layouts of ``plan``; what is named here goes before what the plan names.
+    """Price ``plan``; what is named here goes before what the plan names.
 
     SuiteError and MachineError for what cannot be.
     """
     cluster = _cluster(plan, machine, nodes, network)
-    priced: dict[str, tuple[Strategy, tuple[PricedCommunication, ...]]] = {}
-    for name, (spot, keys) in plan.layouts.items():
-        try:
-            strategy = keys.on(plan.shape, cluster.ranks)
-            priced[name] = strategy, _priced(cluster, strategy)
-        except (UsageError, MachineError) as problem:  # noqa: PERF203  # each names its own line
-            raise plan.origin.error(spot, str(problem).removeprefix("layout: ")) from None
-    return PricedPlan(plan, cluster, priced)
+    keys = plan.keys
+    try:
+        strategy = Strategy(keys.model, keys, keys.layout.on(cluster.ranks))
+        return PricedPlan(cluster, strategy, _priced(cluster, strategy))
+    except (UsageError, MachineError) as problem:
+        raise plan.origin.error(("layout",), str(problem).removeprefix("layout: ")) from None
 
 
 def _cluster(

@@ -52,7 +52,7 @@ class ModelShape(StrictModel):
     ``head_size`` is then the part of a query without position; all 0 for ordinary attention.
     """
 
-    name: str = ""
+    name: str = "a model"
     layers: Annotated[int, whole(1, MOST_LAYERS)]
     hidden: Width
     heads: Width

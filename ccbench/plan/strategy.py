@@ -10,7 +10,7 @@ from pydantic import PlainValidator
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
-from ccbench.groups import LAYOUT_AXES, Layout, make_layout
+from ccbench.groups import Layout, make_layout
 from ccbench.plan.shape import ModelShape, whole
 from ccbench.suite.model import StrictModel
 from ccbench.suite.readers import MisfitError, one_word
@@ -37,7 +37,7 @@ Dtype = Annotated[str, PlainValidator(one_word("dtype", tuple(ITEM_BYTES)))]
 
 
 class StepSettings(StrictModel):
-    """Keys that a plan has for all layouts, or one of them for itself.
+    """Keys of a training step.
 
     Not known here: shards within a node and replicas across (HSDP, ZeRO++), what is kept in the host's
     memory.
@@ -71,11 +71,9 @@ class StepSettings(StrictModel):
     context_kind: Literal["ring", "all_gather", "ulysses"] = "ring"
 
 
-class LayoutKeys(StepSettings):
-    """One layout: sizes of axes, a name, and what differs from the plan; dp that is missing fills the machine."""
+class LayoutKeys(StrictModel):
+    """Sizes of axes and their order; dp that is missing fills the machine."""
 
-    global_batch: Whole
-    sequence: Whole
     tp: Whole = 1
     cp: Whole = 1
     ep: Whole = 1
@@ -83,14 +81,10 @@ class LayoutKeys(StepSettings):
     pp: Whole = 1
     etp: Whole = 1
     order: str = ""
-    name: str = ""
 
-    def on(self, shape: ModelShape, ranks: int) -> Strategy:
-        """Return the strategy on so many ranks; UsageError where the numbers do not divide."""
-        axes = self.model_fields_set & {*LAYOUT_AXES, "etp", "order"}
-        return Strategy(
-            shape, self, make_layout({axis: getattr(self, axis) for axis in axes}, ranks)
-        )
+    def on(self, ranks: int) -> Layout:
+        """Return the layout of so many ranks; UsageError where the sizes do not make them."""
+        return make_layout({key: getattr(self, key) for key in self.model_fields_set}, ranks)
 
 
 class LayerShare(NamedTuple):

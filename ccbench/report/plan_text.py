@@ -58,37 +58,29 @@ def plan_lines(
     priced: PricedPlan, laid_out: Callable[[Table], list[str]] = aligned
 ) -> Iterator[str]:
     """Give lines about a plan. laid_out: lines of a table."""
-    shape, cluster = priced.plan.shape, priced.cluster
+    strategy, cluster, lines = priced.strategy, priced.cluster, priced.communication
+    shape = strategy.shape
     billions = parameters(shape) / 1e9
     yield f"{shape.name}, {billions:.4g} billion parameters, on {cluster.ranks} devices: {cluster.name}"
-    remarks: list[str] = []
-    for name, (strategy, lines) in priced.layouts.items():
-        yield ""
-        turns, size = strategy.micro_batches, strategy.settings.micro_batch
-        yield f"{name}: {strategy.layout}, {turns} micro-batches of {size}"
-        # What takes most comes first.
-        most = sorted(lines, key=lambda line: -line.total_seconds)
-        yield from laid_out(table_of(LINES, most)) if most else ["no communication"]
-        remarks += [line.extrapolated for line in lines if line.extrapolated]
+    yield f"{strategy.layout}, {strategy.micro_batches} micro-batches of {strategy.settings.micro_batch}"
     yield ""
-    yield from (f"extrapolated: {remark}" for remark in dict.fromkeys(remarks))
+    # What takes most comes first.
+    most = sorted(lines, key=lambda line: -line.total_seconds)
+    yield from laid_out(table_of(LINES, most)) if most else ["no communication"]
+    yield ""
+    remarks = dict.fromkeys(line.extrapolated for line in lines if line.extrapolated)
+    yield from (f"extrapolated: {remark}" for remark in remarks)
     yield "each: one launch; total: all launches of a step one after the other, of which computing may hide a part"
 
 
 def plan_document(priced: PricedPlan) -> dict[str, Any]:
     """Return the plan as JSON values; times in seconds, sizes in bytes."""
     return {
-        "model": priced.plan.shape.name,
-        "parameters": parameters(priced.plan.shape),
+        "model": priced.strategy.shape.name,
+        "parameters": parameters(priced.strategy.shape),
         "machine": priced.cluster.name,
         "devices": priced.cluster.ranks,
-        "layouts": [
-            {
-                "name": name,
-                "layout": str(strategy.layout),
-                "micro_batches": strategy.micro_batches,
-                "communication": documents(LINES, lines),
-            }
-            for name, (strategy, lines) in priced.layouts.items()
-        ],
+        "layout": str(priced.strategy.layout),
+        "micro_batches": priced.strategy.micro_batches,
+        "communication": documents(LINES, priced.communication),
     }

@@ -32,9 +32,8 @@ def test_each_collective_has_its_size_count_price_and_limit(
 ) -> None:
     document = ccbench("plan", plan, "--json").json
     assert (document["machine"], document["devices"]) == ("2 x hgx-h100 on ib-ndr-400x8", 16)
-    (layout,) = document["layouts"]
-    assert {line["axis"] for line in layout["communication"]} == {"tp", "dp"}
-    assert set(layout["communication"][0]) == {
+    assert {line["axis"] for line in document["communication"]} == {"tp", "dp"}
+    assert set(document["communication"][0]) == {
         "axis",
         "ranks",
         "collective",
@@ -68,9 +67,8 @@ MISTAKES = [
         (),
         ":7: layout: virtual_stages of one stage",
     ),
-    (LAYOUT, "layout: tp8-tp2", (), ":7: layout: order "),
+    (LAYOUT, "layout: {tp: 8, order: tp-tp}", (), ":7: layout: order "),
     (LAYOUT, "layuot: {tp: 3}", (), ":7: layuot: unknown key; did you mean 'layout'?"),
-    (LAYOUT, "layouts: [{tp: 8}, {tp: 3}]", (), ":7: layouts[1]: "),
     ("", "", ("--machine", "rtx-9090"), "rtx-9090"),
     ("", "", ("--network", "foo"), "network: 'foo' is not <kind>"),
     ("hgx-h100", "hgx-h1000", (), ":2: machine: 'hgx-h1000' is neither a file"),
@@ -100,7 +98,7 @@ def test_mistakes_end_in_one_line_and_exit_code_2(
 
 def test_a_plan_without_a_machine_asks_for_one(ccbench: Command, tmp_path: Path) -> None:
     (tmp_path / "bare.yaml").write_text(
-        "model: gpt2-xl\nglobal_batch: 8\nsequence: 1024\nlayout: dp8\n"
+        "model: gpt2-xl\nglobal_batch: 8\nsequence: 1024\nlayout: {dp: 8}\n"
     )
     assert "machine: is missing" in ccbench("plan", "bare.yaml").refused.err
     assert ccbench("plan", "bare.yaml", "--machine", "hgx-h100").code == 0

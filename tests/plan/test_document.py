@@ -17,9 +17,8 @@ START = "model: gpt3-175b\nmachine: hgx-h100\nglobal_batch: 64\nsequence: 2048\n
 MOE = START.replace("gpt3-175b", "mixtral-8x7b")
 
 
-def strategy_of(plan: TrainingPlan, name: str, ranks: int) -> Strategy:
-    _, keys = plan.layouts[name]
-    return keys.on(plan.shape, ranks)
+def strategy_of(plan: TrainingPlan, ranks: int) -> Strategy:
+    return Strategy(plan.keys.model, plan.keys, plan.keys.layout.on(ranks))
 
 
 def test_a_plan_keeps_what_it_says() -> None:
@@ -28,58 +27,39 @@ def test_a_plan_keeps_what_it_says() -> None:
         + "nodes: 4\nnetwork: ib-ndr-400x8\nlayout: {tp: 8, pp: 2}\nzero: 1\ngradient_dtype: float32\n"
         "bucket: 100 MiB\n"
     )
-    assert plan.shape.layers == 96
+    assert plan.keys.model.layers == 96
     assert (plan.keys.machine, plan.keys.nodes) == ("hgx-h100", 4)
     assert plan.keys.network == "ib-ndr-400x8"
-    strategy = strategy_of(plan, "tp 8, pp 2", 32)
+    strategy = strategy_of(plan, 32)
     assert (strategy.layout.tp, strategy.layout.pp, strategy.layout.dp) == (8, 2, 2)
     assert (strategy.gradient_bytes, strategy.item_bytes) == (4, 2)
     assert (strategy.settings.zero, strategy.settings.bucket) == (1, 100 * 2**20)
 
 
-def test_what_a_layout_says_goes_before_what_the_plan_says() -> None:
-    plan = read_plan(
-        START + "zero: 1\nlayouts:\n- {tp: 8, zero: 3, name: sharded}\n- tp8-pp2\n"
-    )
-    assert list(plan.layouts) == ["sharded", "tp8-pp2"]
-    assert [keys.zero for _, keys in plan.layouts.values()] == [3, 1]
-    assert strategy_of(plan, "tp8-pp2", 16).layout.pp == 2
-
-
-def test_a_layout_in_one_word_fills_the_machine_as_one_of_keys_does() -> None:
-    plan = read_plan(START + "layouts: [tp8-pp2, tp8-dp1-pp2]\n")
-    assert strategy_of(plan, "tp8-pp2", 64).layout.dp == 4
-    assert strategy_of(plan, "tp8-dp1-pp2", 16).layout.dp == 1
+def test_a_layout_fills_the_machine_where_it_has_no_dp() -> None:
+    assert strategy_of(read_plan(START + "layout: {tp: 8, pp: 2}\n"), 64).layout.dp == 4
+    full = read_plan(START + "layout: {tp: 8, dp: 1, pp: 2}\n")
+    assert strategy_of(full, 16).layout.dp == 1
     with pytest.raises(UsageError, match="is of 16 ranks, not of 64"):
-        strategy_of(plan, "tp8-dp1-pp2", 64)
+        strategy_of(full, 64)
 
 
 def test_an_order_of_axes_is_kept() -> None:
-    plan = read_plan(START + "layouts: [pp2-tp8, {tp: 8, pp: 2, order: pp-tp}]\n")
-    orders = {strategy_of(plan, name, 16).layout.order for name in plan.layouts}
-    assert orders == {"cp-ep-dp-pp-tp"}
+    plan = read_plan(START + "layout: {tp: 8, pp: 2, order: pp-tp}\n")
+    assert strategy_of(plan, 16).layout.order == "cp-ep-dp-pp-tp"
 
 
-def test_layouts_without_a_name_are_called_by_all_that_they_say() -> None:
-    plan = read_plan(START + "layouts:\n- {tp: 8}\n- {tp: 8, zero: 3}\n")
-    assert list(plan.layouts) == ["tp 8", "tp 8, zero 3"]
-
-
-SHAPE = "model: {{layers: 2, hidden: 64, heads: 4, vocabulary: 9, {}}}"
-MISTAKES = [
+SHAPE = "{{layers: 2, hidden: 64, heads: 4, vocabulary: 9, {}}}"
+INCOMPLETE = [
     ("# nothing", "plan: is empty; write at least model, machine, layout"),
-    ("machine: x", "plan:1: model: is missing"),
-    ("model: gpt3-175b\nmachine: x\n", "layout: is missing; write such as"),
-    (
-        "model: gpt3-175b\nlayout: {tp: 8}\n",
-        "plan:2: layout: has no 'global_batch'; add the key",
-    ),
-    ("model: gpt5\n", "plan:1: model: 'gpt5' is not known"),
-    (SHAPE.format("hiden: 4"), "plan:1: model.hiden: unknown key; did you mean 'hidden'?"),
-    (
-        "model: {layers: 2, hidden: 64, heads: 4}",
-        "plan:1: model: has no 'vocabulary'; add the key",
-    ),
+    ("global_batch: 8\nsequence: 8\n", "plan:1: has no 'model'; add the key"),
+    (START, "plan:1: has no 'layout'; add the key"),
+    ("model: gpt3-175b\nlayout: {tp: 8}\n", "plan:1: has no 'global_batch'; add the key"),
+]
+WRONG_MODELS = [
+    ("gpt5", "model: 'gpt5' is not known"),
+    (SHAPE.format("hiden: 4"), "model.hiden: unknown key; did you mean 'hidden'?"),
+    ("{layers: 2, hidden: 64, heads: 4}", "model: has no 'vocabulary'; add the key"),
     (SHAPE.format("positions: -5"), "model.positions: -5 is not a number; write 0 to "),
     (SHAPE.format("top_k: true"), "model.top_k: True is not a number"),
     (SHAPE.format("kv_heads: 3"), "model: kv_heads do not divide heads"),
@@ -88,40 +68,40 @@ MISTAKES = [
     (SHAPE.format("top_k: 2"), "model: experts go with a top_k of at most as many"),
     (SHAPE.format("shared_experts: 2"), "model: shared_experts without experts"),
     (SHAPE.format("dense_layers: 3"), "model: dense_layers are more than layers"),
-    (SHAPE.format("kv_rank: 8"), "write all four or none"),
+    (SHAPE.format("kv_rank: 8"), "model: latent attention needs query_rank, kv_rank, "),
     (
-        "model: {layers: 2, hidden: 64, heads: 5, vocabulary: 9}",
-        "heads do not divide hidden; write head_size",
+        "{layers: 2, hidden: 64, heads: 5, vocabulary: 9}",
+        "model: heads do not divide hidden; write head_size",
     ),
     (
-        "model: {layers: 99999999, hidden: 8, heads: 1, vocabulary: 9}",
-        "plan:1: model.layers: 99999999 is not a number; write 1 to 10000",
+        "{layers: 99999999, hidden: 8, heads: 1, vocabulary: 9}",
+        "model.layers: 99999999 is not a number; write 1 to 10000",
     ),
 ]
+LAYOUT = "\nlayout: {tp: 8}"
 WRONG_KEYS = [
     ("layuot: {}", "layuot: unknown key; did you mean 'layout'?"),
     ("layout: {tp: 8, qq: 3}", "layout.qq: unknown key"),
     ("layout: {tp: many}", "layout.tp: 'many' is not a number; write a whole number such as 2"),
-    ("layout: 7", "layout: 7 is not a layout"),
-    ("layout: serch", "layout: 'serch' is not a layout; write {tp: 8, pp: 2}"),
-    ("layout: tp8-qq2", "layout.qq: unknown key"),
-    ("layouts: []", "layouts: [] is not a list"),
-    ("layouts: [tp8]\nlayout: tp8", "layouts: beside layout"),
-    ("layouts: [{tp: 8}, {tp: 8}]", "layouts[1]: has the name of an earlier one, 'tp 8'"),
-    ("zero: 4", "zero: Input should be 0, 1, 2 or 3"),
-    ("bucket: 1 B", "bucket: 1 bytes are too few; write 1 MiB"),
-    (
-        "recompute: some",
-        "recompute: Input should be 'none', 'selective' or 'full'",
-    ),
-    ("reshard: 1", "reshard: Input should be a valid boolean"),
-    ("network: 7", "network: Input should be a valid string"),
+    ("layout: 7", "layout: 7 is not a mapping; write keys such as 'tp: ...'"),
+    (f"zero: 4{LAYOUT}", "zero: Input should be 0, 1, 2 or 3"),
+    (f"bucket: 1 B{LAYOUT}", "bucket: 1 bytes are too few; write 1 MiB"),
+    (f"recompute: some{LAYOUT}", "recompute: Input should be 'none', 'selective' or 'full'"),
+    (f"reshard: 1{LAYOUT}", "reshard: Input should be a valid boolean"),
+    (f"network: 7{LAYOUT}", "network: Input should be a valid string"),
 ]
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    MISTAKES + [(START + text, f"plan:5: {complaint}") for text, complaint in WRONG_KEYS],
+    [
+        *INCOMPLETE,
+        *(
+            (f"{START.replace('gpt3-175b', m)}{LAYOUT}", f"plan:1: {c}")
+            for m, c in WRONG_MODELS
+        ),
+        *((START + text, f"plan:5: {complaint}") for text, complaint in WRONG_KEYS),
+    ],
 )
 def test_a_mistake_is_reported_with_its_line(text: str, complaint: str) -> None:
     with pytest.raises(SuiteError) as error:
@@ -140,10 +120,10 @@ def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
 def test_a_plan_that_ships_goes_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load_plan("gpt3").shape.name == "gpt3-175b"
+    assert load_plan("gpt3").keys.model.name == "gpt3-175b"
     monkeypatch.chdir(tmp_path)
     Path("gpt3").write_text(MOE + "layout: {dp: 8}\n")
-    assert load_plan("gpt3").shape.name == "mixtral-8x7b"
+    assert load_plan("gpt3").keys.model.name == "mixtral-8x7b"
 
 
 _values = st.recursive(

@@ -150,7 +150,6 @@ class LogReader:
 # -- tables of declared columns -----------------------------------------------------------------------------
 
 _WHOLE = frozenset({"size_bytes", "count", "iterations", "group"})
-_TEXT = frozenset({"algorithm", "target"})
 _FIGURES = ("seconds", "algbw", "busbw")
 NOT_PRINTED = "N/A"
 """Stands where a tool has no value for a column."""
@@ -181,7 +180,7 @@ class PrintedColumn:
             return whole(text)
         if self.name == "dtype":
             return dtype_name(text)
-        if self.name in _TEXT:
+        if self.name == "target":
             return text
         quantity = figure(text)
         return quantity.over(self.per) if quantity else None
@@ -198,10 +197,6 @@ class Columns:
     def of(self, text: str) -> tuple[PrintedColumn, ...]:
         """The columns of a header line, left to right; words between them are passed over."""
         return tuple(self._named(match) for match in self._pattern.finditer(text))
-
-    def only(self, text: str) -> tuple[PrintedColumn, ...]:
-        """Return the columns as ``of`` does; none where the line has other words."""
-        return () if self._pattern.sub("", text).strip() else self.of(text)
 
     def each(self, headings: Sequence[str]) -> tuple[PrintedColumn, ...]:
         """A column for each heading; one that is not known keeps its heading as its name."""

@@ -72,7 +72,7 @@ _COLUMNS = Columns(
     PrintedColumn(r"P95 Latency\(us\): Quant", "p95_quant_seconds", 1e6),
     PrintedColumn("Comms|De-Quant|Overall", "p95_{}_seconds", 1e6),
 )
-_QUOTED = _COLUMNS.only("size (B) algbw(GB/s) busbw(GB/s)")
+_QUOTED = _COLUMNS.of("size (B) algbw(GB/s) busbw(GB/s)")
 _WORLD = re.compile(r"world_size:[ \t]*(\d{1,7})")
 _COMMAND = re.compile(r"--collectives?[ =]([a-z_]{3,40})")
 

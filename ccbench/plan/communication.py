@@ -8,7 +8,6 @@ communicates among tensor parallel ranks like any other.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -107,30 +106,15 @@ def context_parallel(strategy: Strategy) -> Iterator[StepCommunication]:
 
     ring: blocks go round in cp - 1 shifts (Liu, Zaharia and Abbeel 2023, section 3: a block of c tokens is
     4 c d bytes in two bytes a number). Backward they go round again with their gradients, which end at their
-    owner. all_gather: all of them on every rank (Grattafiori et al. 2024, section 3.3.2). ulysses: from split
-    sequence to split heads and back (Jacobs et al. 2023, section 3.2), an all_to_all each of queries, keys,
-    values and outputs: 3 N h and N h numbers over all ranks, backward as many.
+    owner. all_gather: all of them on every rank (Grattafiori et al. 2024, section 3.3.2).
     """
-    shape, layout, kind = strategy.shape, strategy.layout, strategy.settings.context_kind
-    times, again = (
-        strategy.layers * strategy.micro_batches,
-        strategy.again,
-    )
-    heads, kv_heads = shape.heads // layout.tp, max(shape.kv_heads // layout.tp, 1)
-    token = strategy.rank_tokens * strategy.item_bytes
-    what = "keys and values, and their gradients"
-    if kind == "ulysses":
-        # Fewer heads of keys and values than ranks are repeated first.
-        kv, each = math.lcm(kv_heads, layout.cp), 2 * (2 + again) * times
-        for number, of in ((heads, "queries and outputs of attention"), (kv, what)):
-            yield StepCommunication(
-                "cp", "all_to_all", number * shape.head_size * token, each, of
-            )
-        return
-    size = token * kv_heads * (shape.kv_width // shape.kv_heads)
-    if kind == "ring":
-        shifts = (3 + again) * (layout.cp - 1) * times
-        yield StepCommunication("cp", "send_recv", size, shifts, what)
+    shape, layout = strategy.shape, strategy.layout
+    times, again = strategy.layers * strategy.micro_batches, strategy.again
+    width = max(shape.kv_heads // layout.tp, 1) * (shape.kv_width // shape.kv_heads)
+    size = strategy.rank_tokens * strategy.item_bytes * width
+    if strategy.settings.context_kind == "ring":
+        shifts, what = (layout.cp - 1) * times, "keys and values, and their gradients"
+        yield StepCommunication("cp", "send_recv", size, (3 + again) * shifts, what)
         return
     size *= layout.cp
     yield StepCommunication("cp", "all_gather", size, (2 + again) * times, "keys and values")

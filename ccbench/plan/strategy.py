@@ -54,7 +54,7 @@ class StepSettings(StrictModel):
     dtype, gradient_dtype: of weights and activations; of gradients as they are communicated.
     bucket: gradients and parameters are communicated in portions of so many bytes.
     context_kind: how attention sees the sequence that context parallel ranks split: Liu et al. 2023;
-    Grattafiori et al. 2024 (Llama 3); Jacobs et al. 2023 (DeepSpeed-Ulysses).
+    Grattafiori et al. 2024 (Llama 3).
     """
 
     global_batch: Whole = 1
@@ -68,7 +68,7 @@ class StepSettings(StrictModel):
     dtype: Dtype = "bfloat16"
     gradient_dtype: Dtype = "bfloat16"
     bucket: Annotated[int, PlainValidator(_bucket)] = BUCKET_BYTES
-    context_kind: Literal["ring", "all_gather", "ulysses"] = "ring"
+    context_kind: Literal["ring", "all_gather"] = "ring"
 
 
 class LayoutKeys(StrictModel):
@@ -111,7 +111,6 @@ class Strategy:
         shape, settings, layout = self.shape, self.settings, self.layout
         tp, turn = layout.tp, settings.micro_batch * layout.dp
         stages = layout.pp * settings.virtual_stages
-        ulysses = layout.cp > 1 and settings.context_kind == "ulysses"
         # Micro-batches of an interleaved pipeline go round in turns of as many as there are stages.
         turn *= layout.pp if settings.virtual_stages > 1 else 1
         split = layout.cp * (tp if settings.sequence_parallel else 1)
@@ -124,7 +123,7 @@ class Strategy:
                 turn,
             ),
             ("sequence", settings.sequence, "the ranks that split it,", split),
-            ("heads", shape.heads, "tp (x cp, ulysses)", tp * (layout.cp if ulysses else 1)),
+            ("heads", shape.heads, "tp", tp),
             ("the larger of kv_heads and tp,", max(kv_and_tp), "the smaller,", min(kv_and_tp)),
             ("ffn_hidden", shape.ffn_hidden, "tp", tp),
             ("experts", shape.experts, "ep", layout.ep),
@@ -138,10 +137,6 @@ class Strategy:
         for wrong, problem in (
             (stages > shape.layers, f"{shape.layers} layers for {stages} stages; choose fewer"),
             (stages > layout.pp == 1, "virtual_stages of one stage; choose pp from 2 on"),
-            (
-                ulysses and shape.latent,
-                "ulysses with latent attention is not known; write context_kind: ring",
-            ),
             (
                 (layout.ep > 1 or layout.expert_tp != tp) and not shape.experts,
                 "the model has no experts; leave ep and etp out",

@@ -15,7 +15,7 @@ from ccbench.plan.shape import ModelShape, named_shape, with_defaults
 from ccbench.plan.strategy import StepSettings, Strategy, parameters
 
 RECOMPUTED = ("none", "selective", "full")
-CONTEXT_KINDS = ("ring", "all_gather", "ulysses")
+CONTEXT_KINDS = ("ring", "all_gather")
 GPT = named_shape("gpt3-175b")
 LLAMA = named_shape("llama-3-8b")
 MIXTRAL = named_shape("mixtral-8x7b")
@@ -205,23 +205,6 @@ VOLUMES = [
         KEYS,
         ("all_gather", 2 * B * S * 8 * 128 * BYTES, 2 * 32),
         ("reduce_scatter", 2 * B * S * 8 * 128 * BYTES, 32),
-    ),
-    # Jacobs et al. 2023, section 3.2: 3 N h for queries, keys and values, N h for outputs.
-    launches(
-        "ulysses sends 4 N h / p in each pass",
-        GPT,
-        Layout(cp=8),
-        {"context_kind": "ulysses"},
-        KEYS,
-        *[("all_to_all", STREAM // 8, 4 * LAYERS)] * 2,
-    ),
-    launches(
-        "ulysses repeats heads that are fewer than ranks",
-        LLAMA,
-        Layout(cp=16),
-        {"context_kind": "ulysses"},
-        {"purpose": "keys and values, and their gradients"},
-        ("all_to_all", B * S // 16 * 16 * 128 * BYTES, 4 * 32),
     ),
 ]
 

@@ -142,7 +142,6 @@ def _predicted(folded: Fold, settings: Mapping[str, Any]) -> dict[Case, Alone]:
     from ccbench.cases.capabilities import PricedBy, capabilities_of
     from ccbench.cli.predict import LIBRARY
     from ccbench.model.context import named_context
-    from ccbench.model.library import ALGORITHMS
     from ccbench.plan.replay import Alone
     from ccbench.readers.traces.fold import fitted
 
@@ -176,13 +175,9 @@ def _predicted(folded: Fold, settings: Mapping[str, Any]) -> dict[Case, Alone]:
         if default is None:
             alone[whole] = Alone(remark=f"{case.collective}: the model has no price")
             continue
-        # With the default among them the best is never worse than the prediction.
-        ways = (context.predict(replace(case, algorithm=name)) for name in ALGORITHMS)
-        best = min([default.predicted_seconds, *(way.predicted_seconds for way in ways if way)])
         alone[whole] = Alone(
             predicted_seconds=default.predicted_seconds,
             bound_seconds=default.bound_seconds,
-            best_seconds=best,
             remark=remark,
         )
     return alone
@@ -247,8 +242,6 @@ def _measured(
             there = replace(
                 there,
                 measured_seconds=point.median_seconds,
-                low_seconds=point.low_seconds,
-                high_seconds=point.high_seconds,
             )
         remarks = dict.fromkeys(filter(None, (remark, there.remark)))
         results[whole] = replace(there, remark="; ".join(remarks))

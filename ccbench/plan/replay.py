@@ -44,16 +44,13 @@ MOSTLY, ALL_BUT = 0.5, 0.95
 class Alone:
     """Seconds that one case takes without the job around it; None where that is not known.
 
-    Measured, low and high: here, with the interval. Predicted and bound: by the model. Best: predicted with the
-    algorithm that is fastest there. remark: in what this case differs from the job's, or why it has no time.
+    Measured: here. Predicted and bound: by the model. remark: in what this case differs from the job's, or why
+    it has no time.
     """
 
     measured_seconds: float | None = None
-    low_seconds: float | None = None
-    high_seconds: float | None = None
     predicted_seconds: float | None = None
     bound_seconds: float | None = None
-    best_seconds: float | None = None
     remark: str = ""
 
     @property
@@ -103,7 +100,6 @@ class StepTime:
 
     steps: int
     ranks: int
-    seconds: float
     communication_seconds: float
     exposed_seconds: float | None = None
     computing_seconds: float | None = None
@@ -249,7 +245,6 @@ def replay(
         ("every collective takes what it takes alone", "measured_seconds"),
         ("every collective takes its bound", "bound_seconds"),
         (f"on {machine}, by the model", "predicted_seconds"),
-        ("with the fastest algorithms there", "best_seconds"),
     ):
         seconds = [getattr(alone.get(job.case), attribute, None) for job in fold.cases]
         # A sum that lacks a case would promise too much.
@@ -403,7 +398,6 @@ def _step_time(
     return StepTime(
         steps=max(steps, 1),
         ranks=ranks,
-        seconds=_whole_seconds(trace, by_rank, steps),
         communication_seconds=each.get("communication", 0.0),
         exposed_seconds=each["exposed"] if computes else None,
         computing_seconds=each["computing"] if computes else None,
@@ -440,21 +434,6 @@ def _parts(
     # All of the excess is booked to one cause, by what ran for most of the transfer.
     competes = covered * record.count > MOSTLY * (taken - waited)
     yield "competing" if competes else "slower", taken - waited - wire
-
-
-def _whole_seconds(
-    trace: Trace, by_rank: Mapping[int | None, Sequence[Communication]], steps: int
-) -> float:
-    """Mean length of a step; of a trace without steps, from the first communication's start to the end."""
-    lengths = []
-    for rank, records in by_rank.items():
-        marked = trace.steps.get(rank) if rank is not None else None
-        if steps and marked is not None and len(marked):
-            lengths.append(length(marked) / len(marked))
-        elif not steps and all(record.start_seconds is not None for record in records):
-            spans = _spans(records)
-            lengths.append(float(spans[:, 1].max() - spans[:, 0].min()))
-    return sum(lengths) / len(lengths) if lengths else 0.0
 
 
 def _inside(records: Sequence[Communication], steps: Intervals | None) -> list[Communication]:

@@ -133,7 +133,6 @@ COLUMNS = (
     _SECONDS("alone", value="alone.measured_seconds", name="measured_seconds"),
     _SECONDS("predicted", keep=6, value="alone.predicted_seconds", name="predicted_seconds"),
     _SECONDS("bound", keep=5, value="alone.bound_seconds", name="bound_seconds"),
-    *named("alone.low_seconds", "alone.high_seconds", "alone.best_seconds"),
     _VALUE("job/alone", value="ratio", form=format_ratio, name="ratio"),
     ShownColumn(
         REMARK,

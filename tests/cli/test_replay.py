@@ -72,11 +72,9 @@ def test_another_machine_is_priced_with_what_if_lines(
     document = ccbench("replay", *traces, "--machine", "hgx-h100", "--json").done.json
     (case,) = document["cases"]
     assert 0 < case["bound_seconds"] <= case["predicted_seconds"]
-    assert case["best_seconds"] <= case["predicted_seconds"]
     assert [line["what"] for line in document["what_if"]] == [
         "every collective takes its bound",
         "on hgx-h100, by the model",
-        "with the fastest algorithms there",
     ]
     few = ccbench(
         "replay", *traces, "--machine", "dgx-a100", "--nodes", "1", "--ranks", "2", "--json"

@@ -156,6 +156,7 @@ def ended(folder: Path) -> dict[str, Ended]:
     }
 
 
+@pytest.mark.exhaustive
 def test_a_new_axis_is_listed_with_its_values(ended: dict[str, Ended]) -> None:
     assert (
         "flavour       what a made-up axis is about (plain, sweet, sour)" in ended["list"].out
@@ -163,6 +164,7 @@ def test_a_new_axis_is_listed_with_its_values(ended: dict[str, Ended]) -> None:
     assert "texture       what a library can be told (0 to 3)" in ended["list"].out
 
 
+@pytest.mark.exhaustive
 def test_a_new_axis_is_expanded_from_yaml_and_its_default_leaves_ids_and_labels_alone(
     ended: dict[str, Ended],
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_new_axis_is_expanded_from_yaml_and_its_default_leaves_ids_and_labels_
     assert f"{known.label}, flavour sweet, texture 2" in labels.values()
 
 
+@pytest.mark.exhaustive
 def test_a_new_axis_is_refused_where_a_backend_does_not_have_it(
     ended: dict[str, Ended],
 ) -> None:
@@ -183,6 +186,7 @@ def test_a_new_axis_is_refused_where_a_backend_does_not_have_it(
     assert "cpu has no texture" in said
 
 
+@pytest.mark.exhaustive
 def test_a_value_that_a_new_axis_does_not_have_is_refused_in_one_line(
     ended: dict[str, Ended],
 ) -> None:
@@ -194,6 +198,7 @@ def test_a_value_that_a_new_axis_does_not_have_is_refused_in_one_line(
     )
 
 
+@pytest.mark.exhaustive
 def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
     assert (ended["run"].code, ended["plain run"].code) == (0, 0), ended["run"].err
     table = pq.read_table(folder / "runs" / "all" / "cases")
@@ -201,6 +206,7 @@ def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
     assert sorted(table["texture"].to_pylist()) == [0] * 6 + [2] * 6
 
 
+@pytest.mark.exhaustive
 def test_a_column_that_one_field_declares_is_written_and_read(
     ended: dict[str, Ended], folder: Path
 ) -> None:
@@ -212,6 +218,7 @@ def test_a_column_that_one_field_declares_is_written_and_read(
     assert ended["report"].code == 0
 
 
+@pytest.mark.exhaustive
 def test_a_new_axis_is_in_tables_and_tells_lines_apart(
     ended: dict[str, Ended], folder: Path
 ) -> None:
@@ -226,6 +233,7 @@ def test_a_new_axis_is_in_tables_and_tells_lines_apart(
     assert "flavour sour" in "".join(written.values())
 
 
+@pytest.mark.exhaustive
 def test_points_that_differ_in_a_new_axis_are_not_compared_and_make_series_of_their_own(
     ended: dict[str, Ended],
 ) -> None:
@@ -239,6 +247,7 @@ def test_points_that_differ_in_a_new_axis_are_not_compared_and_make_series_of_th
     assert ended["compare several"].out.count("flavour sweet") == 4
 
 
+@pytest.mark.exhaustive
 def test_advice_says_a_new_axis(ended: dict[str, Ended]) -> None:
     advice = json.loads(ended["tune"].out)["situations"]
     assert {one["work"] for one in advice} == {"", "flavour sweet", "flavour sour"}
@@ -246,6 +255,7 @@ def test_advice_says_a_new_axis(ended: dict[str, Ended]) -> None:
     assert any("texture" in rival for rival in rivals if rival)
 
 
+@pytest.mark.exhaustive
 def test_a_new_backend_is_listed_measured_reported_and_refuses_what_its_row_does_not_have(
     ended: dict[str, Ended], folder: Path
 ) -> None:

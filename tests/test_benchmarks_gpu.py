@@ -311,6 +311,7 @@ def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -
     assert (tmp_path / "out/run/report/report.md").read_text().startswith("# EMULATION")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("emulation")
 def test_a_run_without_a_report_leaves_its_folder_for_another_machine_to_draw(
     tmp_path: Path,

@@ -48,6 +48,7 @@ def test_json_has_the_parts_of_a_step_and_of_each_case(
     assert (case["last_rank"], case["last_count"], case["count"]) == (LATE_RANK, 5, 5)
 
 
+@pytest.mark.exhaustive
 def test_each_case_is_measured_once_and_stands_beside_the_job(
     ccbench: Command, traces: list[str]
 ) -> None:

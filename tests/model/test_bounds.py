@@ -73,7 +73,7 @@ def test_no_price_on_machines_of_the_catalog_is_below_its_bound(
     ("levels", "over"),
     [
         ((8, 4, 4), 1.0),
-        ((8, 4, 4), 4.0),
+        pytest.param((8, 4, 4), 4.0, marks=pytest.mark.exhaustive),
         pytest.param((8, 16, 16), 2.0, marks=pytest.mark.exhaustive),
     ],
 )

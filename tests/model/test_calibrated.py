@@ -238,6 +238,7 @@ def fitted_to(place: int, factor: float, collective: str) -> tuple[Base, Measure
     return on, (request, tuple(factor * point.seconds for point in usual))
 
 
+@pytest.mark.exhaustive
 @given(
     place=st.integers(0, len(MACHINES) - 1),
     factor=st.sampled_from([1e-6, 0.01, 0.3, 0.7, 1.0, 3.0]),

@@ -6,6 +6,8 @@ import functools
 import re
 from pathlib import Path
 
+import pytest
+
 from benchmarks.score.descriptions import described
 from benchmarks.score.logs import LogPoints, points_of
 from benchmarks.score.manifest import read_manifest
@@ -80,6 +82,7 @@ def test_the_model_is_nearer_to_the_measurements_than_its_rivals() -> None:
         assert total.median_error < rival.overall.median_error
 
 
+@pytest.mark.exhaustive
 def test_machines_that_logs_show_are_those_of_the_manifest_or_left_open() -> None:
     assert LOGS is not None
     right = 0

@@ -163,6 +163,7 @@ def test_more_ranks_than_gpus_are_refused_with_the_cure(
     assert "start as many ranks as there are GPUs" in detail
 
 
+@pytest.mark.exhaustive
 def test_a_process_for_each_rank_measures_too(with_gpus: None, tmp_path: Path) -> None:
     # The double's GPUs are of one process, so there can be one rank only.
     sweep = "{collective: [all_reduce, gather], size: 4 KiB, ranks: 1, processes: per_gpu}"

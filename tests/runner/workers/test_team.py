@@ -127,6 +127,7 @@ def test_ctrl_c_while_a_team_starts_leaves_no_leader(monkeypatch: pytest.MonkeyP
     assert not leader()
 
 
+@pytest.mark.exhaustive
 def test_large_buffers_are_given_back_after_the_case(
     team: WorkerTeam, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,7 +146,6 @@ TELLING = (
     "peer_access",
     "peer_bandwidth",
     "host_bandwidth",
-    "transfer_rate",
     "acs",
     "ras_ok",
 )

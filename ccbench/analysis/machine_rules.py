@@ -244,83 +244,8 @@ def _rates(
         )
 
 
-LARGE_MESSAGE = 1 << 16
-"""Bytes from which on a message says what a port can do: perftest's own default."""
-
-
-def transfers(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Yield what rates of transfers show: devices or ranks unlike others, ports not reached, or no verdict."""
-    best: dict[tuple[str, ...], Statement] = {}
-    for line in evidence.of("transfer_rate"):
-        key = (
-            line.values["tool"],
-            line.values["test"],
-            line.speaker,
-            line.values["directions"],
-        )
-        if key not in best or _rate(line) > _rate(best[key]):
-            best[key] = line
-    of_ports = {
-        line.speaker: float(match[0])
-        for line in evidence.of("port")
-        if (match := _RATE.search(line.values.get("gigabits", "")))
-    }
-    alike: dict[tuple[str, ...], list[Statement]] = defaultdict(list)
-    for (tool, test, _, directions), line in best.items():
-        alike[tool, test, directions, line.values["bytes"]].append(line)
-    unjudged = []
-    for lines in alike.values():
-        usual = median_high(map(_rate, lines))
-        for line in lines:
-            port = of_ports.get(line.speaker, 0.0) * int(line.values["directions"])
-            if int(line.values["bytes"] or 0) < LARGE_MESSAGE:
-                port = 0.0
-            # Ports of a host may differ: one whose rate is known is measured against that alone.
-            if _rate(line) * UNEVEN < (port / 8 or usual):
-                yield _slow_transfer(line, usual, port)
-            elif port:
-                yield Diagnosis("note", "port_reached", _reached(line, port), quotes=(line,))
-            else:
-                unjudged.append(line)
-    if unjudged:
-        yield Diagnosis(
-            "doubt",
-            "transfer_rates",
-            "; ".join(_reached(line, 0.0) for line in unjudged[:4])
-            + (f"; and {len(unjudged) - 4} more" if len(unjudged) > 4 else ""),
-            "the text does not say what the links can do",
-            "for a NIC add the output of ibstat on the same host; for GPUs that of nvidia-smi topo -m and nvbandwidth",
-            "ibstat",
-            quoted(unjudged),
-            len(unjudged),
-        )
-
-
 def _rate(line: Statement) -> float:
     return float(line.values["rate"])
-
-
-def _reached(line: Statement, port: float) -> str:
-    """Sentence of a rate. port: Gb/s of what it is measured against, 0 where not known."""
-    who = line.speaker or line.values["tool"]
-    of_port = f", {_rate(line) * 800 / port:.0f} % of its port's {port:g} Gb/s" if port else ""
-    both = " in both directions together" if line.values["directions"] == "2" else ""
-    return f"{who} reached {_rate(line):.4g} GB/s with {line.values['test']}{both}{of_port}"
-
-
-def _slow_transfer(line: Statement, usual: float, port: float) -> Diagnosis:
-    others = "" if port else f", where others reach {usual:.4g} GB/s"
-    return Diagnosis(
-        "problem",
-        "port_not_reached" if port else "transfer_uneven",
-        _reached(line, port) + others,
-        "the NIC's slot, its cable or the path in between is slower than its port, or something else uses it",
-        "look at the slot's width and generation (lspci -vvv: LnkSta), at MTU and congestion counters, and measure "
-        "with messages of 1 MiB and several queue pairs (-s 1048576 -q 4) on memory of the NIC's own NUMA node",
-        "ib_write_bw -d DEVICE --report_gbits -s 1048576 -q 4",
-        (line,),
-        1,
-    )
 
 
 def hosts(evidence: Evidence) -> Iterator[Diagnosis]:
@@ -528,5 +453,5 @@ def isolation(evidence: Evidence) -> Iterator[Diagnosis]:
 
 def machine_rules(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield what every rule of this module sees."""
-    for rule in (ports, ip_interfaces, gids, pairs, hosts, transfers, kernel_log, isolation):
+    for rule in (ports, ip_interfaces, gids, pairs, hosts, kernel_log, isolation):
         yield from rule(evidence)

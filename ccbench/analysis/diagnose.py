@@ -145,7 +145,6 @@ TELLING = (
     "port",
     "peer_access",
     "peer_bandwidth",
-    "host_bandwidth",
     "acs",
     "ras_ok",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median, median_high
 
@@ -19,7 +19,7 @@ _RATE = re.compile(r"\d+(?:\.\d+)?")
 
 
 def ports(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Yield ports that are down, and ports that are slower than others of the same host."""
+    """Yield ports that are down."""
     lines = evidence.of("port")
     down = [line for line in lines if not _UP.search(line.values.get("state", "up"))]
     up = [line for line in lines if line not in down]
@@ -49,25 +49,6 @@ def ports(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(down),
             len(down),
         )
-    rates = {
-        line: float(match[0])
-        for line in up
-        if (match := _RATE.search(line.values.get("gigabits", "")))
-    }
-    usual = Counter(rates.values()).most_common(1)[0][0] if rates else 0.0
-    slow = [line for line, rate in rates.items() if rate < usual]
-    if slow:
-        listed = ", ".join(f"{_port(line)} at {rates[line]:g}" for line in slow[:6])
-        yield Diagnosis(
-            "doubt",
-            "port_slow",
-            f"{plural(len(slow), 'port')} slower than the others' {usual:g} Gb/s: {listed}",
-            "a slower port of the same fabric holds its whole rail back; a port of another fabric does not matter",
-            "look at the negotiated width and speed: mlxlink, the cable, the switch's port",
-            "mlxlink -d DEVICE",
-            quoted(slow),
-            len(slow),
-        )
 
 
 def _port(line: Statement) -> str:
@@ -93,29 +74,8 @@ def ip_interfaces(evidence: Evidence) -> Iterator[Diagnosis]:
         )
 
 
-def gids(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Yield RoCE devices without a GID of RoCE v2, which routers and most fabrics need."""
-    versions: dict[str, set[str]] = defaultdict(set)
-    for line in evidence.of("gid"):
-        versions[line.values["device"]].add(line.values["version"])
-    old = [name for name, kinds in versions.items() if "v2" not in kinds]
-    if old:
-        yield Diagnosis(
-            "doubt",
-            "no_roce_v2",
-            f"No GID of RoCE v2 on {', '.join(old[:8])}",
-            "RoCE v1 does not pass routers; NCCL takes v2 where there is one",
-            "give the interface an IP address, then look for v2 in show_gids; NCCL_IB_GID_INDEX must name its index",
-            "show_gids",
-            quoted(line for line in evidence.of("gid") if line.values["device"] in old),
-            len(old),
-        )
-
-
 FAR_BELOW = 3.0
 """A pair's rate below its slot's by this factor is no matter of protocol: copies of PCIe reach 80 to 90 %."""
-
-ALIKE = 1.25
 
 UNEVEN = 2.0
 """A pair slower than the median of all pairs by this factor is another path."""
@@ -232,16 +192,6 @@ def _rates(
             quoted(uneven),
             len(uneven),
         )
-    alike = max(rates.values()) < ALIKE * min(rates.values())
-    if not slow and not uneven and len(lines) > 1:
-        yield Diagnosis(
-            "note",
-            "pairs_alike",
-            f"All {plural(len(lines), 'pair')} of GPUs {'are alike' if alike else 'are within a factor of two'}: "
-            f"{min(rates.values()):g} to {max(rates.values()):g} GB/s in {both}",
-            quotes=quoted(lines[:1]),
-            count=len(lines),
-        )
 
 
 def _rate(line: Statement) -> float:
@@ -273,16 +223,6 @@ def hosts(evidence: Evidence) -> Iterator[Diagnosis]:
                 "ccbench topo",
                 quoted(slow),
                 len(slow),
-            )
-        else:
-            rates = sorted(map(_rate, nearest.values()))
-            yield Diagnosis(
-                # Alike says nothing of what the slots should give.
-                "note" if evidence.of("peer_bandwidth") else "doubt",
-                "host_links_alike",
-                f"{plural(len(nearest), 'GPU')} with {rates[0]:g} to {rates[-1]:g} GB/s in {test}",
-                quotes=quoted([*nearest.values()][:1]),
-                count=len(nearest),
             )
 
 
@@ -441,17 +381,9 @@ def isolation(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(redirecting),
             len(redirecting),
         )
-    elif lines:
-        yield Diagnosis(
-            "note",
-            "acs_off",
-            f"ACS redirects nothing at any of {plural(len(lines), 'PCIe bridge')}",
-            quotes=quoted(lines[:1]),
-            count=len(lines),
-        )
 
 
 def machine_rules(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield what every rule of this module sees."""
-    for rule in (ports, ip_interfaces, gids, pairs, hosts, kernel_log, isolation):
+    for rule in (ports, ip_interfaces, pairs, hosts, kernel_log, isolation):
         yield from rule(evidence)

@@ -141,7 +141,6 @@ def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis
 TELLING = (
     "channel",
     "gdr",
-    "gdr_used",
     "port",
     "peer_access",
     "peer_bandwidth",

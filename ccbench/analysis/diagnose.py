@@ -141,12 +141,9 @@ def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis
 TELLING = (
     "channel",
     "gdr",
-    "gdr_used",
     "port",
     "peer_access",
     "peer_bandwidth",
-    "host_bandwidth",
-    "transfer_rate",
     "acs",
     "ras_ok",
 )

@@ -207,26 +207,17 @@ def stacks(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(elsewhere),
             len(elsewhere),
         )
-    elif len(lines) == 1:
-        if waits:
-            yield Diagnosis(
-                "doubt",
-                "stack_alone",
-                f"1 process stands in {usual}; give the stacks of the other ranks",
-                "it waits for another rank, or for the transfer: its own stack does not say for whom",
-                "give the stacks of all ranks in one file, or a Flight Recorder dump of each",
-                "py-spy dump --pid PID",
-                quoted(lines),
-                1,
-            )
-    elif not rest:
+    elif not rest and (waits or len(lines) > 1):
         yield Diagnosis(
             "doubt",
             "stacks_alike",
-            f"All {plural(len(lines), 'process')} stand in {usual}",
+            f"All {plural(len(lines), 'process')} stand in {usual}"
+            if len(lines) > 1
+            else f"1 process stands in {usual}; give the stacks of the other ranks",
             "none is behind by its stack: the transfer itself, the links or a rank that is not here",
-            "add a Flight Recorder dump: TORCH_FR_BUFFER_SIZE=2000 (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.9)",
-            "",
+            "give the stacks of all ranks in one file, or a Flight Recorder dump of each: TORCH_FR_BUFFER_SIZE=2000 "
+            "(TORCH_NCCL_TRACE_BUFFER_SIZE before 2.9)",
+            "py-spy dump --pid PID",
             quoted(lines),
             len(lines),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median, median_high
 
@@ -19,7 +19,7 @@ _RATE = re.compile(r"\d+(?:\.\d+)?")
 
 
 def ports(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Yield ports that are down, and ports that are slower than others of the same host."""
+    """Yield ports that are down."""
     lines = evidence.of("port")
     down = [line for line in lines if not _UP.search(line.values.get("state", "up"))]
     up = [line for line in lines if line not in down]
@@ -49,25 +49,6 @@ def ports(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(down),
             len(down),
         )
-    rates = {
-        line: float(match[0])
-        for line in up
-        if (match := _RATE.search(line.values.get("gigabits", "")))
-    }
-    usual = Counter(rates.values()).most_common(1)[0][0] if rates else 0.0
-    slow = [line for line, rate in rates.items() if rate < usual]
-    if slow:
-        listed = ", ".join(f"{_port(line)} at {rates[line]:g}" for line in slow[:6])
-        yield Diagnosis(
-            "doubt",
-            "port_slow",
-            f"{plural(len(slow), 'port')} slower than the others' {usual:g} Gb/s: {listed}",
-            "a slower port of the same fabric holds its whole rail back; a port of another fabric does not matter",
-            "look at the negotiated width and speed: mlxlink, the cable, the switch's port",
-            "mlxlink -d DEVICE",
-            quoted(slow),
-            len(slow),
-        )
 
 
 def _port(line: Statement) -> str:
@@ -93,29 +74,8 @@ def ip_interfaces(evidence: Evidence) -> Iterator[Diagnosis]:
         )
 
 
-def gids(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Yield RoCE devices without a GID of RoCE v2, which routers and most fabrics need."""
-    versions: dict[str, set[str]] = defaultdict(set)
-    for line in evidence.of("gid"):
-        versions[line.values["device"]].add(line.values["version"])
-    old = [name for name, kinds in versions.items() if "v2" not in kinds]
-    if old:
-        yield Diagnosis(
-            "doubt",
-            "no_roce_v2",
-            f"No GID of RoCE v2 on {', '.join(old[:8])}",
-            "RoCE v1 does not pass routers; NCCL takes v2 where there is one",
-            "give the interface an IP address, then look for v2 in show_gids; NCCL_IB_GID_INDEX must name its index",
-            "show_gids",
-            quoted(line for line in evidence.of("gid") if line.values["device"] in old),
-            len(old),
-        )
-
-
 FAR_BELOW = 3.0
 """A pair's rate below its slot's by this factor is no matter of protocol: copies of PCIe reach 80 to 90 %."""
-
-ALIKE = 1.25
 
 UNEVEN = 2.0
 """A pair slower than the median of all pairs by this factor is another path."""
@@ -232,95 +192,10 @@ def _rates(
             quoted(uneven),
             len(uneven),
         )
-    alike = max(rates.values()) < ALIKE * min(rates.values())
-    if not slow and not uneven and len(lines) > 1:
-        yield Diagnosis(
-            "note",
-            "pairs_alike",
-            f"All {plural(len(lines), 'pair')} of GPUs {'are alike' if alike else 'are within a factor of two'}: "
-            f"{min(rates.values()):g} to {max(rates.values()):g} GB/s in {both}",
-            quotes=quoted(lines[:1]),
-            count=len(lines),
-        )
-
-
-LARGE_MESSAGE = 1 << 16
-"""Bytes from which on a message says what a port can do: perftest's own default."""
-
-
-def transfers(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Yield what rates of transfers show: devices or ranks unlike others, ports not reached, or no verdict."""
-    best: dict[tuple[str, ...], Statement] = {}
-    for line in evidence.of("transfer_rate"):
-        key = (
-            line.values["tool"],
-            line.values["test"],
-            line.speaker,
-            line.values["directions"],
-        )
-        if key not in best or _rate(line) > _rate(best[key]):
-            best[key] = line
-    of_ports = {
-        line.speaker: float(match[0])
-        for line in evidence.of("port")
-        if (match := _RATE.search(line.values.get("gigabits", "")))
-    }
-    alike: dict[tuple[str, ...], list[Statement]] = defaultdict(list)
-    for (tool, test, _, directions), line in best.items():
-        alike[tool, test, directions, line.values["bytes"]].append(line)
-    unjudged = []
-    for lines in alike.values():
-        usual = median_high(map(_rate, lines))
-        for line in lines:
-            port = of_ports.get(line.speaker, 0.0) * int(line.values["directions"])
-            if int(line.values["bytes"] or 0) < LARGE_MESSAGE:
-                port = 0.0
-            # Ports of a host may differ: one whose rate is known is measured against that alone.
-            if _rate(line) * UNEVEN < (port / 8 or usual):
-                yield _slow_transfer(line, usual, port)
-            elif port:
-                yield Diagnosis("note", "port_reached", _reached(line, port), quotes=(line,))
-            else:
-                unjudged.append(line)
-    if unjudged:
-        yield Diagnosis(
-            "doubt",
-            "transfer_rates",
-            "; ".join(_reached(line, 0.0) for line in unjudged[:4])
-            + (f"; and {len(unjudged) - 4} more" if len(unjudged) > 4 else ""),
-            "the text does not say what the links can do",
-            "for a NIC add the output of ibstat on the same host; for GPUs that of nvidia-smi topo -m and nvbandwidth",
-            "ibstat",
-            quoted(unjudged),
-            len(unjudged),
-        )
 
 
 def _rate(line: Statement) -> float:
     return float(line.values["rate"])
-
-
-def _reached(line: Statement, port: float) -> str:
-    """Sentence of a rate. port: Gb/s of what it is measured against, 0 where not known."""
-    who = line.speaker or line.values["tool"]
-    of_port = f", {_rate(line) * 800 / port:.0f} % of its port's {port:g} Gb/s" if port else ""
-    both = " in both directions together" if line.values["directions"] == "2" else ""
-    return f"{who} reached {_rate(line):.4g} GB/s with {line.values['test']}{both}{of_port}"
-
-
-def _slow_transfer(line: Statement, usual: float, port: float) -> Diagnosis:
-    others = "" if port else f", where others reach {usual:.4g} GB/s"
-    return Diagnosis(
-        "problem",
-        "port_not_reached" if port else "transfer_uneven",
-        _reached(line, port) + others,
-        "the NIC's slot, its cable or the path in between is slower than its port, or something else uses it",
-        "look at the slot's width and generation (lspci -vvv: LnkSta), at MTU and congestion counters, and measure "
-        "with messages of 1 MiB and several queue pairs (-s 1048576 -q 4) on memory of the NIC's own NUMA node",
-        "ib_write_bw -d DEVICE --report_gbits -s 1048576 -q 4",
-        (line,),
-        1,
-    )
 
 
 def hosts(evidence: Evidence) -> Iterator[Diagnosis]:
@@ -348,16 +223,6 @@ def hosts(evidence: Evidence) -> Iterator[Diagnosis]:
                 "ccbench topo",
                 quoted(slow),
                 len(slow),
-            )
-        else:
-            rates = sorted(map(_rate, nearest.values()))
-            yield Diagnosis(
-                # Alike says nothing of what the slots should give.
-                "note" if evidence.of("peer_bandwidth") else "doubt",
-                "host_links_alike",
-                f"{plural(len(nearest), 'GPU')} with {rates[0]:g} to {rates[-1]:g} GB/s in {test}",
-                quotes=quoted([*nearest.values()][:1]),
-                count=len(nearest),
             )
 
 
@@ -516,17 +381,9 @@ def isolation(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(redirecting),
             len(redirecting),
         )
-    elif lines:
-        yield Diagnosis(
-            "note",
-            "acs_off",
-            f"ACS redirects nothing at any of {plural(len(lines), 'PCIe bridge')}",
-            quotes=quoted(lines[:1]),
-            count=len(lines),
-        )
 
 
 def machine_rules(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield what every rule of this module sees."""
-    for rule in (ports, ip_interfaces, gids, pairs, hosts, transfers, kernel_log, isolation):
+    for rule in (ports, ip_interfaces, pairs, hosts, kernel_log, isolation):
         yield from rule(evidence)

@@ -28,6 +28,21 @@ class KnownError:
 
 KNOWN_ERRORS = (
     KnownError(
+        "imex",
+        r"MNNVL \(cliqueSize \d+\) is available but not working|Cuda failure 800",
+        "IMEX does not let ranks use NVLink between nodes",
+        "start nvidia-imex on every node with the same nodes_config.cfg (nvidia-imex-ctl -N), and give "
+        "containers a channel of /dev/nvidia-caps-imex-channels; NCCL_MNNVL_ENABLE=0 runs without",
+        command="nvidia-imex-ctl -N",
+    ),
+    KnownError(
+        "nvls_failed",
+        r"NVLink SHARP \(NVLS\) Multicast|^transport/nvls",
+        "NVLink SHARP (NVLS) could not set up its memory: the fabric manager or an NVSwitch is in a wrong state",
+        "restart nvidia-fabricmanager of the driver's own version, then the GPUs; until then NCCL_NVLS_ENABLE=0",
+        command="NCCL_NVLS_ENABLE=0 ccbench run allreduce",
+    ),
+    KnownError(
         "shared_memory_full",
         r"failed to extend \S*/dev/shm|/dev/shm\S* .{0,80}No space left on device|posix_fallocate",
         "shared memory is too small: NCCL could not make its segment in /dev/shm",
@@ -172,8 +187,8 @@ _COMPILED = tuple((error, re.compile(error.form)) for error in KNOWN_ERRORS)
 
 _HARMLESS = re.compile(
     r"P2P is disabled|NUMA auto balancing|iommu=pt|dlvsym|symbol|GDRCOPY|Could not find:|No plugin found|"
-    r"HSA_FORCE_FINE_GRAIN|amd_iommu|Attribute \w+ of node \w+ not found|MNNVL|environment variable|deprecated|"
-    r"ENV/Plugin"
+    r"HSA_FORCE_FINE_GRAIN|amd_iommu|Attribute \w+ of node \w+ not found|MNNVL (?!\(cliqueSize)|environment variable|"
+    r"deprecated|ENV/Plugin"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
@@ -15,9 +15,6 @@ from ccbench.units import plural
 
 SLOW_START_SECONDS = 10.0
 """NCCL's own start takes below a second on one node and a few on hundreds (Init timings of public logs)."""
-
-FABRIC_READY = "3"
-"""NVML_GPU_FABRIC_STATE_COMPLETED of nvml.h."""
 
 _SWITCHED = re.compile(
     r"\b(?:H100|H200|H800|H20\b|B[123]00|GB[123]00)(?!.{0,12}(?:NVL\b|PCIE))", re.IGNORECASE
@@ -111,14 +108,8 @@ def nccl_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
         gpudirect,
         host_memory,
         network_inside_a_node,
-        idle_nics,
-        multicast,
-        nvlink_domain,
-        guesses,
-        versions,
         slow_start,
         host_settings,
-        restricting_settings,
     )
     yield from first_error(evidence)
     for rule in rules:
@@ -277,7 +268,6 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
     ]
     staged = [line for line in channels if "GDRDMA" not in line.values["transport"]]
     far = [line for line in log.evidence.of("gdr_path") if line.values["state"] == "Disabled"]
-    unused = [line for line in log.evidence.of("gdr_used") if line.values["state"] == "0"]
     in_plugin = log.evidence.of("gdr_off_in_plugin")
     if (
         any(line.values["network"] in ("Socket", "FastSocket") for line in disabled)
@@ -286,7 +276,7 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         return
     if channels and not staged:
         return  # the lines are of NICs that no channel takes
-    told = bool(disabled or in_plugin or far or (staged and unused))
+    told = bool(disabled or in_plugin or far)
     # Plug-ins do not say how their data go.
     if not told and not any(line.values["transport"].startswith("NET/IB") for line in staged):
         return
@@ -298,15 +288,12 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         if names
         else ""
     )
-    software = bool(names) and all(name.startswith(("rxe", "siw", "eth")) for name in names)
     partly = bool(channels) and len(staged) < len(channels)
     hosts = list(filter(None, {line.speaker.partition(":")[0]: None for line in staged}))
     if partly and hosts and not names:
         of = f" on {', '.join(hosts[:4])}, while others have it"
     yield Diagnosis(
-        "problem"
-        if (told or partly) and not software and "GB10" not in log.models
-        else "doubt",
+        "problem" if (told or partly) and "GB10" not in log.models else "doubt",
         "gpudirect_off",
         f"GPUDirect RDMA is off{of}{why}",
         (
@@ -317,7 +304,7 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         + "data between nodes goes through the host's memory, which on most machines costs half of the NICs' rate",
         advice,
         "ccbench doctor",
-        quoted([*disabled[:2], *far[:1], *in_plugin[:1], *staged[:1], *unused[:1]]),
+        quoted([*disabled[:2], *far[:1], *in_plugin[:1], *staged[:1]]),
         len(disabled) or len(staged),
     )
 
@@ -325,12 +312,6 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
 def _why_no_gpudirect(
     log: NcclLog, disabled: list[Statement], far: list[Statement]
 ) -> tuple[str, str]:
-    names = [line.values["name"] for line in disabled]
-    if names and all(name.startswith(("rxe", "siw")) for name in names):
-        return (
-            ": a software device (Soft-RoCE or Soft-iWARP) has none",
-            "use a NIC with RDMA; Soft-RoCE is for tests",
-        )
     if "GB10" in log.models:
         return (
             ": a GB10 has none, for its memory is the host's",
@@ -421,275 +402,62 @@ def network_inside_a_node(log: NcclLog) -> Iterator[Diagnosis]:
     )
 
 
-_NIC_OF_CHANNEL = re.compile(r"NET/[^/]+/(\d+)")
-_NIC_IN_LIST = re.compile(r"\[(\d+)\]([\w.\-]+)")
-
-
-def idle_nics(log: NcclLog) -> Iterator[Diagnosis]:
-    """NICs that NCCL opened and no channel uses, of nodes with at least as many ranks."""
-    local = max(
-        (
-            int(line.values["local_ranks"])
-            for line in log.communicators
-            if "local_ranks" in line.values
-        ),
-        default=0,
-    )
-    used: dict[str, set[str]] = defaultdict(set)
-    channels: dict[str, set[str]] = defaultdict(set)
-    for name, lines in log.transports.items():
-        if name.startswith("NET/") and name != "NET/Socket":
-            for line in lines:
-                host = line.speaker.partition(":")[0]
-                channels[host].add(line.values["channel"])
-                if match := _NIC_OF_CHANNEL.match(line.values["transport"]):
-                    used[host].add(match[1])
-    for opened in log.evidence.of("nics"):
-        if opened.values["network"] == "Socket":
-            continue
-        host = opened.speaker.partition(":")[0]
-        nics = dict(_NIC_IN_LIST.findall(opened.values["devices"]))
-        idle = [name for index, name in nics.items() if index not in used[host]]
-        # A part of a log shows a part of the channels: only a node that shows enough of them for all NICs, and
-        # whose ranks could use them all, counts.
-        enough = len(channels[host]) >= len(nics) <= local
-        if enough and idle and 0 < len(used[host]) * 2 <= len(nics):
-            yield Diagnosis(
-                "problem",
-                "idle_nics",
-                f"Channels use {len(used[host])} of {len(nics)} NICs; nothing goes over {', '.join(idle[:8])}",
-                "a node's bandwidth is that of the NICs that are used",
-                "look at the NICs' distance from the GPUs (nvidia-smi topo -m), at NCCL_IB_HCA, and at "
-                "NCCL_TOPO_FILE of the provider",
-                "ccbench topo",
-                (opened,),
-                1,
-            )
-            return
-
-
-def multicast(log: NcclLog) -> Iterator[Diagnosis]:
-    """NVLink SHARP that is missing where the GPUs have it, or fails."""
-    failed = log.evidence.of("nvls_failed")
-    if failed:
-        yield Diagnosis(
-            "problem",
-            "nvls_failed",
-            "NVLink SHARP (NVLS) failed to bind its memory",
-            "the fabric manager or an NVSwitch is in a wrong state; jobs end here",
-            "restart nvidia-fabricmanager of the driver's own version, then the GPUs; until then NCCL_NVLS_ENABLE=0",
-            "NCCL_NVLS_ENABLE=0 ccbench run allreduce",
-            quoted(failed),
-            len(failed),
-        )
-    off = log.set_to("NCCL_NVLS_ENABLE", "0")
-    missing = [line for line in log.evidence.of("nvls_support") if "missing" in line.values]
-    several = log.ranks > 2 or len(log.evidence.of("nvls_support")) > 2
-    if missing and not failed and not off:
-        switched = bool(_SWITCHED.search(log.models)) and several
-        yield Diagnosis(
-            "problem" if switched else "note",
-            "nvls_missing",
-            "NVLink SHARP (NVLS) is not available"
-            + (", although these GPUs have it behind NVSwitches" if switched else ""),
-            "all_reduce inside a node then takes rings or trees: up to 1.3 times longer for large messages on "
-            "Hopper and Blackwell; GPUs without NVSwitches, and virtual machines, never have it",
-            "check that nvidia-fabricmanager runs and that nvidia-smi -q shows Fabric State: Completed"
-            if switched
-            else "",
-            "",
-            quoted(missing),
-            len(missing),
-        )
-
-
-def nvlink_domain(log: NcclLog) -> Iterator[Diagnosis]:
-    """NVLink between nodes that is there and not working, and GPUs whose fabric is not ready."""
-    failed = log.evidence.of("imex")
-    if failed:
-        yield Diagnosis(
-            "problem",
-            "imex",
-            "NVLink between nodes is there, and IMEX does not let ranks use it",
-            "NCCL would fall back to the NICs or end",
-            "start nvidia-imex on every node with the same nodes_config.cfg (nvidia-imex-ctl -N), and give "
-            "containers a channel of /dev/nvidia-caps-imex-channels; NCCL_MNNVL_ENABLE=0 runs without",
-            "nvidia-imex-ctl -N",
-            quoted(failed),
-            len(failed),
-        )
-    fabric = log.evidence.of("fabric")
-    not_ready = [line for line in fabric if line.values["state"] != FABRIC_READY]
-    if not_ready:
-        yield Diagnosis(
-            "problem",
-            "fabric_not_ready",
-            "The NVLink fabric of a GPU is not ready",
-            f"state {not_ready[0].values['state']}, where {FABRIC_READY} is completed (nvml.h)",
-            "restart nvidia-fabricmanager (or the rack's NMX), then look at Fabric State in nvidia-smi -q",
-            "nvidia-smi -q | grep -A4 Fabric",
-            quoted(not_ready),
-            len(not_ready),
-        )
-    cliques = {(line.values["cluster"], line.values["clique"]) for line in fabric}
-    if len({cluster for cluster, _ in cliques}) == 1 < len(cliques):
-        yield Diagnosis(
-            "doubt",
-            "several_cliques",
-            f"GPUs of one NVLink cluster are in {len(cliques)} cliques",
-            "NVLink joins the GPUs of a clique; between cliques data goes over the NICs",
-            "ask the scheduler for nodes of one clique, or the rack's manager why it is split",
-            "",
-            quoted(fabric),
-            len(fabric),
-        )
-
-
-def guesses(log: NcclLog) -> Iterator[Diagnosis]:
-    """Assumptions of NCCL about a machine whose system did not say."""
-    switches, speeds = log.evidence.of("assumed_nvswitch"), log.evidence.of("assumed_speed")
-    if switches:
-        yield Diagnosis(
-            "doubt",
-            "assumed_nvswitch",
-            "NCCL guessed NVSwitches: it could not see what the NVLinks lead to",
-            "containers (gVisor) and virtual machines hide them; the log proves NVLinks, and no NVSwitch",
-            "give NCCL the machine's own topology file (NCCL_TOPO_FILE), or dump it on the host",
-            "nvidia-smi topo -m on the host",
-            quoted(switches),
-            len(switches),
-        )
-    if speeds:
-        yield Diagnosis(
-            "doubt",
-            "assumed_speed",
-            f"NCCL assumed {speeds[0].values['speed']} for a network interface whose speed the system does not say",
-            "virtual interfaces (veth, ens of virtual machines) have none; rings and trees are chosen by it",
-            "no fault by itself; for fast virtual NICs use the provider's plug-in or topology file",
-            "",
-            quoted(speeds),
-            len(speeds),
-        )
-
-
-def versions(log: NcclLog) -> Iterator[Diagnosis]:
-    """Versions of the library that differ within one text."""
-    lines = log.evidence.of("version")
-    counted = Counter(f"{line.values['library']}CCL {line.values['version']}" for line in lines)
-    files = {line.file for line in lines}
-    if len(counted) > 1:
-        yield Diagnosis(
-            "doubt",
-            "versions_differ",
-            f"Several versions of the library: {', '.join(sorted(counted))}",
-            "ranks of one job must have one version; texts of several jobs may have several"
-            + ("" if len(files) > 1 else ", as this text may be"),
-            "use one image on every node",
-            "",
-            tuple({line.values["version"]: line for line in lines}.values())[:3],
-            len(lines),
-        )
-
-
-_BOOTSTRAP = re.compile(r"bootstrap ([\d.]+)")
+_PARTS = re.compile(r"(\w+) (\d+\.\d+)")
 
 
 def slow_start(log: NcclLog) -> Iterator[Diagnosis]:
-    """A start that takes long, and connections that are tried again."""
-    retries = log.evidence.of("retry")
+    """A start that takes long, with the part of it that takes longest."""
     slow = [
         line
-        for line in log.evidence.of("init_time", "bootstrap_time")
+        for line in log.evidence.of("init_time")
         if float(line.values["seconds"]) > SLOW_START_SECONDS
     ]
-    if retries:
-        reason = retries[0].values["why"]
-        peer = retries[0].values.get("peer", "")
-        yield Diagnosis(
-            "problem",
-            "unreachable",
-            f"A rank cannot reach another rank{f' at {peer}' if peer else ''}: {reason}, tried "
-            f"{plural(len(retries), 'time')}",
-            "hosts that see each other over one interface need not do so over the one that NCCL chose",
-            "name the interface that connects the hosts: NCCL_SOCKET_IFNAME=eth0; check its firewall",
-            "",
-            quoted(retries),
-            len(retries),
-        )
     if slow:
         longest = max(slow, key=lambda line: float(line.values["seconds"]))
-        parts = _BOOTSTRAP.search(longest.values.get("parts", ""))
-        within = f", {float(parts[1]):.0f} s of it the bootstrap" if parts else ""
+        parts = _PARTS.findall(longest.values["parts"])
+        name, seconds = max(parts, key=lambda part: float(part[1]), default=("it", "0"))
         yield Diagnosis(
             "doubt",
             "slow_start",
-            f"NCCL took {float(longest.values['seconds']):.0f} s to start{within}",
-            "ranks that came late, name resolution, or an interface that answers slowly; not the links",
-            "compare with when each rank began; set NCCL_SOCKET_IFNAME, and NCCL_OOB_NET_ENABLE=0 for the default",
+            f"NCCL took {float(longest.values['seconds']):.0f} s to start, {float(seconds):.0f} s of it {name}",
+            "bootstrap: ranks that came late, or an interface that answers slowly; kernels: the load of NCCL's code",
+            "compare with when each rank began; set NCCL_SOCKET_IFNAME; persistence mode (nvidia-smi -pm 1)",
             "",
             quoted([longest]),
             len(slow),
         )
 
 
+HOST_SETTINGS = (
+    (
+        "iommu",
+        "problem",
+        "The kernel runs without iommu=pt",
+        "RCCL says that it may hang",
+        "add iommu=pt to the kernel's command line",
+    ),
+    (
+        "numa_balancing",
+        "doubt",
+        "NUMA balancing is on",
+        "RCCL says that times vary",
+        "sysctl kernel.numa_balancing=0",
+    ),
+)
+"""Kind of statement, severity, subject, meaning, cure."""
+
+
 def host_settings(log: NcclLog) -> Iterator[Diagnosis]:
     """Settings of the host's kernel that RCCL warns of."""
-    lines = log.evidence.of("iommu", "numa_balancing")
-    if not lines:
-        return
-    balancing = any(line.kind == "numa_balancing" for line in lines)
-    unset = any(line.kind == "iommu" for line in lines)
-    advice = ["add iommu=pt to the kernel's command line"] * unset
-    advice += ["sysctl kernel.numa_balancing=0"] * balancing
-    yield Diagnosis(
-        "problem" if unset else "doubt",
-        "host_settings",
-        " and ".join(
-            ["The kernel runs without iommu=pt"] * unset + ["NUMA balancing is on"] * balancing
-        ),
-        "RCCL says that times vary or that it may hang"
-        if unset
-        else "RCCL says that times vary",
-        "; ".join(advice),
-        "ccbench doctor",
-        quoted(lines),
-        len(lines),
-    )
-
-
-RESTRICTING = {
-    "NCCL_P2P_DISABLE": "no peer access between GPUs",
-    "NCCL_SHM_DISABLE": "no shared memory inside a node",
-    "NCCL_IB_DISABLE": "no InfiniBand and RoCE",
-    "NCCL_NVLS_DISABLE": "no NVLink SHARP",
-    "NCCL_ALGO": "one algorithm for all sizes",
-    "NCCL_PROTO": "one protocol for all sizes",
-    "NCCL_MAX_NCHANNELS": "at most so many channels",
-    "NCCL_NTHREADS": "so many threads a block",
-    "NCCL_CROSS_NIC": "a choice of rails",
-    "NCCL_NET_GDR_LEVEL": "a limit for GPUDirect RDMA",
-    "NCCL_MIN_CTAS": "at least so many blocks",
-    "NCCL_MAX_CTAS": "at most so many blocks",
-}
-"""Variables that take a choice from NCCL (NCCL's user guide, environment variables)."""
-
-
-def restricting_settings(log: NcclLog) -> Iterator[Diagnosis]:
-    """Variables that take a choice from NCCL."""
-    lines: dict[str, Statement] = {}
-    for line in log.evidence.of("setting"):
-        name, value = line.values["name"], line.values["value"]
-        if name in RESTRICTING and not (name.endswith("_DISABLE") and value == "0"):
-            lines.setdefault(name, line)
-    if lines:
-        listed = ", ".join(f"{name}={line.values['value']}" for name, line in lines.items())
-        yield Diagnosis(
-            "note",
-            "settings",
-            f"Variables restrict NCCL's choice: {listed}",
-            "; ".join(f"{name}: {RESTRICTING[name]}" for name in lines),
-            "measure with and without them",
-            "ccbench run knobs",
-            quoted(lines.values()),
-            len(lines),
-        )
+    for kind, severity, subject, meaning, advice in HOST_SETTINGS:
+        if lines := log.evidence.of(kind):
+            yield Diagnosis(
+                severity,
+                "host_settings",
+                subject,
+                meaning,
+                advice,
+                "ccbench doctor",
+                quoted(lines),
+                len(lines),
+            )

@@ -17,7 +17,6 @@ FORMATS: tuple[str, ...] = (
     "nccl_tests",
     "ports",
     "peer_tests",
-    "transfer_rates",
     "kernel_log",
     "pci_isolation",
     "ras",

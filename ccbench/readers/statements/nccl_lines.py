@@ -1,4 +1,4 @@
-"""Statements of NCCL and RCCL with ``NCCL_DEBUG=INFO``: transports, NICs, GPUDirect RDMA, NVLS, errors.
+"""Statements of NCCL and RCCL with ``NCCL_DEBUG=INFO``: transports, GPUDirect RDMA, plug-ins, errors.
 
 Forms are those of NCCL 2.4 to 2.30, RCCL and aws-ofi-nccl, by their sources and by published logs; each row
 names a literal that every form has, so that a long log is passed in one look for literals.
@@ -32,13 +32,6 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     ("network", "Using network", r"Using network (?P<name>\S.{0,40})"),
     ("network", "Assigned NET plugin", r"Assigned NET plugin (?P<name>\S.{0,40}) to comm"),
     ("no_ib_device", "No device found", r"NET/IB ?: No device found"),
-    ("nics", " Using [", r"NET/(?P<network>[\w.]{1,20}) ?: Using (?P<devices>\[.{1,2000})"),
-    (
-        "nic",
-        "speed=",
-        r"NET/IB ?: ?(?:\[\d+\] )?(?P<name>[\w.]{1,40}):[^ ]{1,60}/(?P<layer>IB|RoCE) .{0,120}?"
-        r"speed=(?P<megabits>\d{1,9})",
-    ),
     (
         "gdr",
         "Direct RDMA",
@@ -51,7 +44,6 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
         r"GPU Direct RDMA (?P<state>Enabled|Disabled) for GPU (?P<gpu>[\w\[\]]{1,30}) / HCA "
         r"(?P<index>\d{1,4})(?: \(distance (?P<distance>\d+) [<>=]{1,2} (?P<limit>\d+)\))?",
     ),
-    ("gdr_used", "use ring PXN", r"use ring PXN \d GDR (?P<state>[01])"),
     # aws-ofi-nccl: no provider of libfabric that serves
     (
         "no_provider",
@@ -65,35 +57,7 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
         "plugin",
         r"(?P<why>Failed to initialize (?:any )?NET plugin.{0,60})",
     ),
-    ("provider", "rovider is", r"NET/OFI Selected [Pp]rovider is (?P<name>[\w;.-]{1,40})"),
     ("gdr_off_in_plugin", "NET/OFI", r"NET/OFI .{0,80}?(?:disabling GDR|GDR not supported)"),
-    (
-        "nvls_support",
-        "NVLS multicast",
-        r"NVLS multicast support is (?P<missing>not )?available on dev (?P<gpu>\d{1,4})",
-    ),
-    (
-        "nvls_failed",
-        "NVLink SHARP",
-        r"Failed to bind NVLink SHARP \(NVLS\) Multicast memory.{0,40}?CUDA error (?P<error>\d+) '(?P<why>[^']*)'",
-    ),
-    (
-        "assumed_nvswitch",
-        "assuming NVSwitch",
-        r"NVLink target (?P<target>[\w:.]{1,40}).{0,60}assuming NVSwitch",
-    ),
-    (
-        "assumed_speed",
-        "Defaulting to",
-        r"Could not get speed (?:from|for interface) (?P<where>\S{1,200}?)\.? Defaulting to (?P<speed>\d[\w ]{1,20})",
-    ),
-    ("imex", "cliqueSize", r"MNNVL \(cliqueSize (?P<size>\d+)\) is available but not working"),
-    (
-        "fabric",
-        "fabric UUID",
-        r"fabric UUID (?P<cluster>[\w.]{1,80}) cliqueId (?P<clique>\w{1,20}) state (?P<state>\d+) "
-        r"healthMask (?P<health>\w{1,20})",
-    ),
     (
         "version",
         "CCL version",
@@ -106,14 +70,9 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
         r"(?P<seconds>\d{1,9}(?:\.\d{1,9})?(?![\d.])) \((?P<parts>[^)]{1,300})",
     ),
     (
-        "bootstrap_time",
-        "Bootstrap timings",
-        r"Bootstrap timings total (?P<seconds>\d{1,9}(?:\.\d{1,9})?(?![\d.]))",
-    ),
-    (
-        "retry",
+        "warning",
         "retrying",
-        r"connect(?: to (?P<peer>\S{1,80}))? returned (?P<why>[\w ]{1,60}), retrying",
+        r"(?P<text>connect(?: to \S{1,80})? returned [\w ]{1,60}, retrying)",
     ),
     (
         "setting",
@@ -138,8 +97,6 @@ _COMMUNICATOR_WORDS = {
     "nranks": "ranks",
     "nRanks": "ranks",
     "nNodes": "nodes",
-    "localRanks": "local_ranks",
-    "MNNVL": "mnnvl",
 }
 
 _WARNING = re.compile(

@@ -1,4 +1,4 @@
-"""Ports of NICs: ibstat, ibv_devinfo, ibdev2netdev, 'rdma link' and show_gids.
+"""Ports of NICs: ibstat, ibv_devinfo, ibdev2netdev and 'rdma link'.
 
 Forms are those of rdma-core's and MLNX_OFED's tools.
 """
@@ -18,7 +18,7 @@ OWNED = re.compile(
     r"|State:|Physical state:|Rate:|Base lid|LMC:|SM lid|Capability mask|Port GUID|Link layer|hca_id:|transport:"
     r"|fw_ver:|node_guid|sys_image_guid|vendor_id|vendor_part_id|hw_ver|board_id|phys_port_cnt|port:\s|state:"
     r"|max_mtu|active_mtu|sm_lid|port_lid|port_lmc|link_layer|active_width|active_speed|phys_state)"
-    r"|port\s+\d+\s+(?:\([\w ]+\)\s+)?==>\s|^\s*link \S+/\d+ |^DEV\s+PORT\s+INDEX|^---\s+----|^n_gids_found"
+    r"|port\s+\d+\s+(?:\([\w ]+\)\s+)?==>\s|^\s*link \S+/\d+ "
 )
 
 _DEVICE = re.compile(
@@ -45,14 +45,10 @@ _RDMA_LINK = re.compile(
     r"^\s*link (?P<device>[\w.\-]{1,60})/(?P<port>\d{1,3}) .{0,60}?state (?P<state>\w{1,20})"
     r"(?: physical_state (?P<physical>\w{1,20}))?(?: netdev (?P<interface>[\w.\-]{1,60}))?"
 )
-_GID = re.compile(
-    r"^\s*(?P<device>[\w.\-]{1,60})\s+(?P<port>\d{1,3})\s+(?P<index>\d{1,4})\s+(?P<gid>[0-9a-f:]{15,39})\s"
-    r"(?:.{0,40}\s)?(?P<version>v[12])\b\s*(?P<interface>[\w.\-]{0,60})"
-)
 
 
 def read(text: str) -> Iterator[Statement]:
-    """Yield a ``port`` for every port and a ``gid`` for every entry of a table of GIDs."""
+    """Yield a ``port`` for every port, or the ``ip_interface`` of one of InfiniBand."""
     device, values, first, quote = "", dict[str, str](), 0, ""
     for number, tagged in enumerate(plain_lines(text), start=1):
         line = without_tags(tagged[:600]).rstrip()
@@ -73,8 +69,5 @@ def read(text: str) -> Iterator[Statement]:
             of_ip = match.re is _TO_INTERFACE and named["interface"].startswith("ib")
             kind = "ip_interface" if of_ip else "port"
             yield Statement(kind, number, line.strip()[:LONGEST_QUOTE], named, named["device"])
-        elif match := _GID.match(line):
-            named = {name: value for name, value in match.groupdict().items() if value}
-            yield Statement("gid", number, line.strip()[:LONGEST_QUOTE], named, named["device"])
     if values:
         yield Statement("port", first, quote, values, device)

@@ -1,10 +1,10 @@
-"""Plan of a run: options and a suite become cases, their memory and their time."""
+"""Plan of a run: options and a suite become cases and their memory."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,6 @@ from ccbench.cases.capabilities import (
     backends_of_auto,
     capabilities_of,
 )
-from ccbench.cases.measurement import Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
@@ -28,7 +27,6 @@ from ccbench.machine.accelerators import count_gpus
 from ccbench.machine.host import usable_cores
 from ccbench.model.cluster import cluster_of
 from ccbench.model.context import PredictionContext, named_context
-from ccbench.runner.measure import expected_rounds
 from ccbench.runner.variants import planned_variants, versions_of_variants
 from ccbench.schedules import added_algorithms, algorithm_row, parse_algorithm, schedule_for
 from ccbench.topology.graph import Topology
@@ -106,7 +104,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """Cases of a run, and their cost.
+    """Cases of a run, and their memory.
 
     total_bytes, rank_bytes: largest memory that one case takes on all ranks together, and on one rank.
     context: what a named machine is priced on, None where this machine is to be measured.
@@ -115,7 +113,6 @@ class Plan:
     cases: tuple[Case, ...]
     total_bytes: int
     rank_bytes: int
-    expected_seconds: float
     notes: tuple[str, ...]
     context: PredictionContext | None = None
 
@@ -216,8 +213,6 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         cases,
         total_bytes=max(map(case_bytes, cases), default=0),
         rank_bytes=max(map(rank_bytes, cases), default=0),
-        expected_seconds=sum(expected_seconds(case, suite.sampling) for case in able)
-        + sum(starting_seconds(able, suite.sampling).values()),
         notes=(*notes, *remarks),
         context=priced_on,
     )
@@ -568,55 +563,6 @@ def _bytes_of(case: Case, group_rank: int) -> int:
     return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(
         case.dtype
     )
-
-
-def expected_seconds(case: Case, sampling: Sampling, made: int = 0) -> float:
-    """Return the time that a case should take that has had ``made`` rounds, with everything around it."""
-    return expected_rounds(sampling, made) * round_seconds(case, sampling)
-
-
-def round_seconds(case: Case, sampling: Sampling) -> float:
-    """Return the time of a round, from the sampling rules and the case's bytes.
-
-    Ranks that share processors take longer, which the run corrects as it goes.
-    """
-    able = capabilities_of(case.backend)
-    if able.simulated:
-        return 0.005
-    # The team's answer, then warm-up and samples, which end by time; then what grows with the size.
-    touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
-    one_round = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.rounds
-    host_bytes = case_bytes(case) / max(1, case.nodes)  # hosts work at the same time
-    if case.on_gpus:  # filled and measured there; what comes out is compared by the host
-        compared = (
-            0.5 * sampling.rounds / expected_rounds(sampling, 0)
-        )  # large ones are seldom unclear
-        return one_round + compared * host_bytes / touched_per_second
-    samples = sampling.minimum_samples / sampling.rounds
-    return one_round + (8 + samples) * host_bytes / touched_per_second
-
-
-def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, float]:
-    """Return the time to start the teams, by backend: those on GPUs twice where not all can stay open."""
-    teams: dict[Hashable, Case] = {}
-    for case in cases:
-        settings: tuple[tuple[str, str], ...] = ()
-        with suppress(BackendUnavailable):
-            settings = open_backend(case.backend).environment(case)
-        teams.setdefault(
-            (case.backend, case.ranks, settings, case.processes, case.variant), case
-        )
-    seconds: dict[str, float] = defaultdict(float)
-    starts = sampling.rounds if sampling.fresh_ranks else 1
-    for case in teams.values():
-        seconds[case.backend] += starts * capabilities_of(case.backend).start_seconds
-    # Of those that hold memory of GPUs only a few stay open from round to round.
-    costly = sorted(case.backend for case in teams.values() if case.on_gpus)
-    for name in (
-        costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 and not sampling.fresh_ranks else ()
-    ):
-        seconds[name] += capabilities_of(name).start_seconds
-    return seconds
 
 
 def check_output(options: RunOptions) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
@@ -29,7 +29,6 @@ from ccbench.results import RunFolder, arrow_schema, load_run
 from ccbench.runner.measure import (
     EXTRA_ROUNDS_FACTOR,
     blocks,
-    expected_rounds,
     judged,
     merged,
     rounds_of,
@@ -42,12 +41,10 @@ from ccbench.runner.planning import (
     devices_missing,
     plan_suite,
     refuse_few_nodes,
-    round_seconds,
-    starting_seconds,
     suite_on_nodes,
     unavailable,
 )
-from ccbench.runner.progress import Forecast, Progress
+from ccbench.runner.progress import Progress
 from ccbench.runner.starting import (
     context_of,
     launch_of,
@@ -201,8 +198,7 @@ class _Run:
         self._planned = frozenset(case.case_id for case in cases)
         on_devices = any(case.memory == DEVICE_MEMORY for case in cases)
         self._no_devices = devices_missing(options) if on_devices else ""
-        self._forecast = Forecast()
-        self._opening_seconds = 0.0
+        self._left = 0
         self._variants: dict[Case, list[str]] = defaultdict(list)
         for case in cases:
             if case.variant:
@@ -237,11 +233,8 @@ class _Run:
             most = EXTRA_ROUNDS_FACTOR * often
             more = f" ({most} where unclear)" * (self._sampling.target_relative_width < 1)
             self._progress.note(f"{plural(len(cases), 'case')} in {often} rounds{more}")
-        able = [case for case in cases if not (self._refusal(case) or self._in_process(case))]
-        starts = starting_seconds(able, self._sampling)
-        self._forecast.expect((name, 0, seconds) for name, seconds in starts.items())
-        self._forecast.expect(map(self._left_of, cases))
-        self._progress.started(self._forecast.left())
+        self._left = sum(map(self._rounds_left, cases))
+        self._progress.started(self._left)
         exit_code = 0
         measured = list(cases)
         try:
@@ -278,15 +271,12 @@ class _Run:
             self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished
         )
 
-    def _left_of(self, case: Case) -> tuple[Hashable, int, float]:
-        """Return the kind of work, the rounds to come, and what was planned for these."""
-        kind = case.backend, case.ranks
+    def _rounds_left(self, case: Case) -> int:
+        """Return the rounds to come: those that are planned, then one more while the case is unclear."""
         if not self._wants_more(case):
-            return kind, 0, 0.0
-        if self._refusal(case):
-            return kind, 1, 0.0
-        rounds = expected_rounds(self._sampling, self._rounds_of(case))
-        return kind, rounds, rounds * round_seconds(case, self._sampling)
+            return 0
+        planned = 1 if self._refusal(case) else self._sampling.rounds
+        return max(1, planned - self._rounds_of(case))
 
     def _rounds_of(self, case: Case) -> int:
         result = self._results.get(case.case_id)
@@ -316,7 +306,7 @@ class _Run:
                 self._folder.describe(
                     planned_cases=len(done) + len(cases), **{FURTHER_CASES: [*kept, *further]}
                 )
-            self._forecast.expect(map(self._left_of, cases))
+            self._left = sum(map(self._rounds_left, cases))
             if not new or not self._rounds(new):
                 return
 
@@ -362,7 +352,7 @@ class _Run:
                     result = self._results.get(case.case_id)
                     if self._guide and result and result.status in LOST:
                         return True
-                self._forecast.expect(map(self._left_of, cases))
+                self._left = sum(map(self._rounds_left, cases))
         return True
 
     def _wants_more(self, case: Case) -> bool:
@@ -383,16 +373,15 @@ class _Run:
 
     def _round(self, case: Case, number: int) -> None:
         """Measure a case once more and write what is known of it by now, or that it was given up."""
-        kind, rounds, planned_seconds = self._left_of(case)
+        rounds = self._rounds_left(case)
         before = self._results.get(case.case_id)
         given_up = self._given_up(case)
         if given_up:
-            self._forecast.change(kind, -rounds, -planned_seconds)
+            self._left -= rounds
             if before is None:  # what rounds before have found stays
                 self._keep(Measurement(case, Status.SKIPPED, given_up), None)
             return
         self._progress.case_started(case, number)
-        began, self._opening_seconds = time.monotonic(), 0.0
         # What a sample has besides its launches must be the same for all variants of a point.
         alike = [
             before,
@@ -420,15 +409,8 @@ class _Run:
             ran = measurement.algorithm_used, measurement.protocol_used
             prediction = self._context.predict(case, *ran)
         measurement = self._keep(measurement, prediction)
-        took_seconds = time.monotonic() - began - self._opening_seconds
-        # A case that was done had this round because another variant of its point was not.
-        planned_round = (
-            planned_seconds / rounds if rounds else round_seconds(case, self._sampling)
-        )
-        self._forecast.correct(kind, planned_round, took_seconds)
-        _, rounds_left, seconds_left = self._left_of(case)
-        self._forecast.change(kind, rounds_left - rounds, seconds_left - planned_seconds)
-        self._progress.case_finished(measurement, prediction, self._forecast.left())
+        self._left += self._rounds_left(case) - rounds
+        self._progress.case_finished(measurement, prediction, self._left)
 
     def _keep(self, measurement: Measurement, prediction: Prediction | None) -> Measurement:
         """Write a measurement, completed by what a team that died could not say; return it."""
@@ -554,15 +536,8 @@ class _Run:
             processes=case.processes,
             start_seconds=self._left_seconds(),
         )
-        began, planned = time.monotonic(), capabilities_of(case.backend).start_seconds
-        try:
-            with modules_imported(self._reading_modules):
-                return open_team(backend, request, self._hub)
-        finally:  # what this took corrects what is expected of others of the backend
-            took = time.monotonic() - began
-            self._opening_seconds += took
-            self._forecast.correct(backend.name, planned, took)
-            self._forecast.change(backend.name, 0, -planned)
+        with modules_imported(self._reading_modules):
+            return open_team(backend, request, self._hub)
 
     def _team_key(self, case: Case) -> TeamKey:
         settings = self._backends[case.backend].environment(case)

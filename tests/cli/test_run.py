@@ -49,7 +49,7 @@ class Fakes:
 
     def plan_suite(self, suite: object, options: RunOptions) -> Plan:
         self.options = options
-        return Plan((CASE,), 8192, 2048, 0.5, ("one note",), self.context)
+        return Plan((CASE,), 8192, 2048, ("one note",), self.context)
 
     def write_report(self, runs: list[Any], formats: tuple[str, ...]) -> tuple[Path, ...]:
         self.reported += runs
@@ -270,7 +270,7 @@ def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> 
     assert ended.out.splitlines() == [
         f"{CASE.case_id}  {CASE.label}  8 KiB a rank",
         "note: one note",
-        "1 case, at most 2 KiB on one rank and 8 KiB on all at once, about 0:01",
+        "1 case, at most 2 KiB on one rank and 8 KiB on all at once",
     ]
     assert fakes.reported == []
 
@@ -296,7 +296,6 @@ def test_a_plan_as_json(ccbench: Command, fakes: Fakes) -> None:
         ],
         "total_bytes": 8192,
         "rank_bytes": 2048,
-        "expected_seconds": 0.5,
         "notes": ["one note"],
     }
 
@@ -500,7 +499,7 @@ def test_few_cases_are_listed_one_by_one() -> None:
         Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4 * count, count, 4)
         for count in range(1, 4)
     )
-    lines = plan_lines(Plan(cases, 0, 0, 0.0, (), named_context("cpu-shared-memory")))
+    lines = plan_lines(Plan(cases, 0, 0, (), named_context("cpu-shared-memory")))
     assert [line.split("  ")[0] for line in lines] == [case.case_id for case in cases]
     assert all(line.endswith("us predicted") for line in lines)
 

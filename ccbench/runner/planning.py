@@ -46,12 +46,6 @@ DETECT = "detect"
 FEWEST_NODES = 4
 """Nodes from which on ``several_nodes`` takes a suite's place: three have only three pairs to compare."""
 
-OTHER_DEVICES = {
-    "/dev/kfd": ("dev/dri/renderD*", "HIP_VISIBLE_DEVICES"),
-    "/dev/davinci0": ("dev/davinci[0-9]*", "ASCEND_RT_VISIBLE_DEVICES"),
-}
-"""By the device that a backend needs: files, one of each device, and the variable that chooses among them."""
-
 MOST_RANKS_PROVEN = 256
 """Of schedules of the user's files; the proof's memory grows with the cube of the ranks."""
 
@@ -451,61 +445,35 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
 
 
 def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
-    """Raise BackendUnavailable where there are devices that ``auto`` would leave idle to measure processors.
+    """Raise BackendUnavailable where there are GPUs that ``auto`` would leave idle to measure processors.
 
     The message says what to install. root: below it lie the machine's device files.
     """
-    cure = "or measure the processors, with --backend cpu"
     if options.launched:
-        idle = next(
-            (host for host in options.launched.facts if host.gpus and host.no_gpus), None
-        )
-        if idle:
-            has = f"{idle.name} has {plural(len(idle.gpus), 'GPU')}"
+        gpus = [(host.name, len(host.gpus), host.no_gpus) for host in options.launched.facts]
+    else:
+        reasons = (open_backend(name).unavailable() for name in backends_of_auto(gpus=True))
+        visible = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        gpus = [("this machine", visible, next(filter(None, reasons), ""))]
+    for place, count, reason in gpus:
+        if count and reason:
             raise BackendUnavailable(
-                f"backend auto: {has}, and nothing here drives them: {idle.no_gpus}; {cure}"
-            )
-        return
-    for name in (name for name in backend_names() if capabilities_of(name).on_gpus):
-        able, devices = capabilities_of(name), devices_of((name,), root)
-        if not devices or any(
-            need.device and not (root / need.device[1:]).exists() for need in able.needs
-        ):
-            continue
-        reason = open_backend(name).unavailable()
-        if reason or not able.automatic:
-            reason = (
-                reason
-                or f"auto leaves out {name}, which has never run on one; write --backend {name}"
-            )
-            has = f"this machine has {plural(devices, able.needs[0].name)}"
-            raise BackendUnavailable(
-                f"backend auto: {has}, and nothing here drives them: {reason}; {cure}"
+                f"backend auto: {place} has {plural(count, 'GPU')}, and nothing here drives them: {reason}; "
+                "or measure the processors, with --backend cpu"
             )
 
 
 def automatic_ranks(
     backends: Sequence[str] = (), root: Path = Path("/"), on_devices: bool = False
 ) -> int:
-    """Return the GPUs where only backends that drive them are asked for and there are any, else processors.
+    """Return NVIDIA's GPUs where only backends that drive GPUs are asked for, else processors; at least 2.
 
-    At least 2. root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs,
-    whatever the backend.
+    root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs, whatever the
+    backend.
     """
     if on_devices or (backends and all(capabilities_of(name).on_gpus for name in backends)):
-        gpus = devices_of(backends, root)
-        if gpus:
-            return max(2, gpus)
+        return max(2, visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES")))
     return max(2, usable_cores())
-
-
-def devices_of(backends: Sequence[str], root: Path) -> int:
-    """Return the devices of this machine that ``backends`` drive, less those hidden by a variable."""
-    needed = {need.device for name in backends for need in capabilities_of(name).needs} - {""}
-    if needed:
-        files, variable = OTHER_DEVICES[min(needed)]
-        return _chosen(len(list(root.glob(files))), os.environ.get(variable))
-    return visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def visible_gpus(root: Path, chosen: str | None) -> int:

@@ -15,8 +15,6 @@ from ccbench.backends.base import Backend
 from ccbench.backends.prerequisites import cupy_missing, driver_missing
 from ccbench.cases.axes import DEVICE_MEMORY, NO_ROOT, PER_GPU, PROCESSES, Case
 from ccbench.cases.capabilities import (
-    Device,
-    backend_names,
     backends_of_auto,
     capabilities_of,
 )
@@ -119,28 +117,14 @@ def suite_on_nodes(suite: Suite, options: RunOptions) -> Suite:
     return load_suite(several) if several else suite
 
 
-def refuse_few_nodes(suite: Suite, options: RunOptions, variables: Mapping[str, str]) -> None:
-    """Raise UsageError with the command to type where a fleet check has too few nodes to compare.
-
-    variables: the environment, in which Slurm gives the nodes of the allocation.
-    """
+def refuse_few_nodes(suite: Suite, options: RunOptions) -> None:
+    """Raise UsageError with the command to type where a fleet check has too few nodes to compare."""
     nodes = options.nodes or 1
-    if suite.verdict != "fleet" or nodes >= FEWEST_NODES:
-        return
-    allocated = variables.get("SLURM_JOB_NUM_NODES", "")
-    several = allocated.isdigit() and int(allocated) >= FEWEST_NODES
-    srun = f"srun -N {allocated if several else 64} --ntasks-per-node 1"
-    has = f"{suite.name} needs {FEWEST_NODES} nodes, this run has {nodes}"
-    if options.launched:
-        names = ", ".join(host.name for host in options.launched.facts)
+    if suite.verdict == "fleet" and nodes < FEWEST_NODES:
         raise UsageError(
-            f"{has} ({names}); start ranks on more, such as {srun} ccbench run {suite.name}; "
-            "for fewer nodes: ccbench run health"
+            f"{suite.name} needs {FEWEST_NODES} nodes, this run has {nodes}; start ranks on more, such as "
+            f"srun -N 64 --ntasks-per-node 1 ccbench run {suite.name}; for fewer: ccbench run health"
         )
-    raise UsageError(
-        f"{has}; start it with --launch '{srun}', or inside an allocation: {srun} ccbench run "
-        f"{suite.name}; for one node: ccbench run health"
-    )
 
 
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:
@@ -201,8 +185,6 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     remarks += (*versions_of_variants(able), *unread)
     remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
     remarks += _rounded_to_nothing(suite, able)
-    if by_auto and not options.backends:
-        remarks += _named_beside_auto(suite, automatic, options)
     return Plan(
         cases,
         total_bytes=max(map(case_bytes, cases), default=0),
@@ -223,26 +205,6 @@ def _rounded_to_nothing(suite: Suite, cases: Sequence[Case]) -> list[str]:
         f"all sizes rounded down to 0 B: a size holds an element of every rank's block "
         f"({', '.join(dtypes)}); ask for larger ones"
     ]
-
-
-def _named_beside_auto(
-    suite: Suite, automatic: tuple[str, ...], options: RunOptions
-) -> list[str]:
-    """Return a remark on backends that sweeps name, that can run here, and that ``auto`` leaves out."""
-    everything = set(backend_names())
-    named = {
-        name: None
-        for sweep in suite.sweep
-        for name in sweep.backends
-        if set(sweep.backends) != everything
-        and name not in (*automatic, *suite.backends)
-        and capabilities_of(name).device in (Device.PROCESS, Device.GPU)
-    }
-    here = [name for name in named if not unavailable(open_backend(name), options)]
-    if not here:
-        return []
-    typed = " ".join(f"--backend {name}" for name in (*automatic, *here))
-    return [f"sweeps name {', '.join(here)}, too, which can run here: {typed}"]
 
 
 def _priced_on(options: RunOptions) -> PredictionContext | None:

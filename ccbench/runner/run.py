@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +26,6 @@ from ccbench.model import Prediction
 from ccbench.model.context import PredictionContext
 from ccbench.results import RunFolder, arrow_schema, load_run
 from ccbench.runner.measure import (
-    EXTRA_ROUNDS_FACTOR,
     blocks,
     judged,
     merged,
@@ -57,7 +55,6 @@ from ccbench.runner.starting import (
 from ccbench.runner.workers.team import open_team
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
-from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Suite
@@ -107,7 +104,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     deadline = None if limit is None else time.monotonic() + limit
     options = with_launched_ranks(options, progress)
     suite = suite_on_nodes(suite, options)
-    refuse_few_nodes(suite, options, os.environ)
+    refuse_few_nodes(suite, options)
     plan = plan_suite(suite, options)
     backends = {
         name: open_backend(name) for name in dict.fromkeys(case.backend for case in plan.cases)
@@ -124,22 +121,16 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     ):
         topology = detect()
         context = context_of(plan, options, topology, folder, progress)
-        findings = diagnose(topology)
         folder.describe(
             machine=asdict(context.host)
             if context.host
             else {"name": (context.gpus or topology).name},
             topology=to_plain(topology),
-            findings=[asdict(finding) for finding in findings],
+            findings=[asdict(finding) for finding in diagnose(topology)],
             hosts=[asdict(host) for host in options.launched.facts] if options.launched else [],
             planned_cases=len(plan.cases),
         )
-        problems = (finding for finding in findings if finding.severity == "problem")
-        lines = (
-            f"{', '.join(finding.devices)}: {finding.evidence}; {finding.advice}"
-            for finding in problems
-        )
-        for line in (*lines, *plan.notes):
+        for line in plan.notes:
             progress.note(line)
         done = folder.finished() if options.resume else {}
         run = _Run(suite, plan.cases, options, context, backends, folder, progress, deadline)
@@ -153,10 +144,10 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         return replace(outcome, verdict=suite.verdict, notes=notes)
 
 
-def _not_started(case: Case, error: CcbenchError, often: str = "") -> Measurement:
+def _not_started(case: Case, error: CcbenchError) -> Measurement:
     """Say that no team could be started, which is no failure of the case where the ranks refuse."""
     status = Status.UNSUPPORTED if isinstance(error, CannotRun) else Status.FAILED
-    return Measurement(case, status, f"{error}{often}", stop_reason=NO_TEAM)
+    return Measurement(case, status, str(error), stop_reason=NO_TEAM)
 
 
 class _Run:
@@ -224,15 +215,6 @@ class _Run:
 
     def all(self, cases: Sequence[Case], done_before: Mapping[str, Status]) -> RunOutcome:
         """Run every case; never loses one that was written."""
-        if done_before:
-            self._progress.note(
-                f"{len(done_before)} cases were finished before; {len(cases)} are left"
-            )
-        if self._sampling.rounds > 1:
-            often = self._sampling.rounds
-            most = EXTRA_ROUNDS_FACTOR * often
-            more = f" ({most} where unclear)" * (self._sampling.target_relative_width < 1)
-            self._progress.note(f"{plural(len(cases), 'case')} in {often} rounds{more}")
         self._left = sum(map(self._rounds_left, cases))
         self._progress.started(self._left)
         exit_code = 0
@@ -341,11 +323,7 @@ class _Run:
                 made = min(map(self._rounds_of, left))
                 for case in turned(left) if made % 2 else left:
                     if self._is_late():
-                        missing = sum(case.case_id not in self._results for case in cases)
-                        self._progress.note(
-                            f"the time limit is spent; {plural(missing, 'case')} not started, others may lack "
-                            "rounds"
-                        )
+                        self._progress.note("the time limit is spent")
                         return False
                     number += 1
                     self._round(case, number)
@@ -441,7 +419,7 @@ class _Run:
         key = self._team_key(case)
         failures = self._failures[key]
         if len(failures) >= TEAM_FAILURES_LIMIT:  # a start that fails may take minutes
-            return _not_started(case, failures[-1], f" (tried {len(failures)} times)")
+            return _not_started(case, failures[-1])
         try:
             team = self._team(case)
         except (CannotRun, BackendUnavailable) as error:
@@ -461,15 +439,11 @@ class _Run:
             if measurement.detail not in alike:
                 alike.clear()
             alike.append(measurement.detail)
-            then = "going on with a fresh team"
             if self._in_process(case):
-                then = self._lost = (
+                self._lost = (
                     f"not started: {case.label} {measurement.status.value}, and ranks that "
                     f"{self._launched_by} has started cannot be started again; ccbench run --launch can"
                 )
-            elif len(alike) >= TEAM_FAILURES_LIMIT:
-                then = f"{len(alike)} times in a row: others like it are skipped"
-            self._progress.note(f"{measurement.status.value}: {measurement.detail}; {then}")
         return measurement
 
     def _is_late(self) -> bool:

@@ -112,18 +112,6 @@ def test_a_suite_of_that_name_wins(ccbench: Command) -> None:
     assert all(label.startswith("barrier") for label in planned(ccbench, "all_reduce"))
 
 
-def test_backends_that_auto_leaves_out_are_named_with_the_option(
-    ccbench: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ccbench.runner.planning.unavailable", lambda backend, options: "")
-    Path("two.yaml").write_text("sweep: {collective: all_reduce, backends: [cpu, mpi]}\n")
-    monkeypatch.setattr(
-        "ccbench.runner.planning.automatic_backends", lambda options: (("cpu",), ())
-    )
-    ended = ccbench("run", "two.yaml", "--plan", "--ranks", "2").done
-    assert "sweeps name mpi, too, which can run here: --backend cpu --backend mpi" in ended.out
-
-
 def test_a_saved_suite_says_which_machine_it_does_not_hold(ccbench: Command) -> None:
     ended = ccbench("run", "all_reduce", "--plan", "--save", "mine.yaml", *ON_THE_MODEL)
     assert "mine.yaml holds no machine; run it with --machine hgx-h100" in ended.done.err

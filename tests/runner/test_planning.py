@@ -181,30 +181,18 @@ def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lack
     assert "b: no driver" in note
 
 
-THREE_HOSTS = LaunchedRanks(("a", "b", "c"), (HostFacts("a"), HostFacts("b"), HostFacts("c")))
-
-
-@pytest.mark.parametrize(
-    ("options", "variables", "words"),
-    [
-        ({}, {}, "fleet needs 4 nodes, this run has 1; start it with --launch 'srun -N 64 "),
-        ({}, {"SLURM_JOB_NUM_NODES": "16"}, "inside an allocation: srun -N 16 --ntasks-per"),
-        ({}, {"SLURM_JOB_NUM_NODES": "2"}, "for one node: ccbench run health"),
-        ({"nodes": 3}, {}, "this run has 3; start it with --launch"),
-        ({"nodes": 3, "launched": THREE_HOSTS}, {}, "has 3 (a, b, c); start ranks on more"),
-    ],
-)
+@pytest.mark.parametrize("nodes", [None, 3])
 def test_a_fleet_check_of_fewer_than_four_nodes_is_refused_with_the_command_to_type(
-    options: dict[str, Any], variables: dict[str, str], words: str
+    nodes: int | None,
 ) -> None:
-    with pytest.raises(UsageError) as refused:
-        refuse_few_nodes(load_suite("fleet"), RunOptions(**options), variables)
-    assert words in str(refused.value)
+    words = f"this run has {nodes or 1}; start ranks on more, such as srun -N 64 .* ccbench run health"
+    with pytest.raises(UsageError, match=words):
+        refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=nodes))
 
 
 def test_four_nodes_are_a_fleet_and_one_node_is_enough_for_other_suites() -> None:
-    refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=4), {})
-    refuse_few_nodes(load_suite("health"), RunOptions(), {})
+    refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=4))
+    refuse_few_nodes(load_suite("health"), RunOptions())
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [(1, ("cuda",)), (2, ("nccl", "cuda"))])

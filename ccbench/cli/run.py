@@ -324,13 +324,16 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
     from ccbench.units import format_size
 
     # For every planned backend that cannot work here a sentence that says what is missing.
-    *fewer, most = sorted({case.ranks for case in plan.cases}) or [0]
-    ranks = ", ".join([*map(str, fewer), plural(most, "rank")])
-    notes = list(plan.notes)
-    for name in dict.fromkeys(case.backend for case in plan.cases):
-        if reason := open_backend(name).unavailable():
-            planned = f"(planned for {ranks}; --ranks plans another number)"
-            notes.append(f"backend {name} cannot run here: {reason} {planned}")
+    backends = dict.fromkeys(case.backend for case in plan.cases)
+    missing = {name: open_backend(name).unavailable() for name in backends}
+    notes = [
+        *plan.notes,
+        *(
+            f"backend {name} cannot run here: {reason}"
+            for name, reason in missing.items()
+            if reason
+        ),
+    ]
     if as_json:
         cases = [
             {

@@ -25,7 +25,7 @@ from ccbench.machine.accelerators import count_gpus
 from ccbench.machine.host import usable_cores
 from ccbench.model.cluster import cluster_of
 from ccbench.model.context import PredictionContext, named_context
-from ccbench.runner.variants import planned_variants, versions_of_variants
+from ccbench.runner.variants import planned_variants
 from ccbench.schedules import added_algorithms, algorithm_row, parse_algorithm, schedule_for
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -173,7 +173,6 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases, gpus if simulated else None, options)
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
-    able = [case for case in cases if case not in refused]
     notes = notes if by_auto or elsewhere else ()
     # Of a choice nobody asked for the rest.
     absent = {} if options.only else left_out(suite, context)
@@ -182,9 +181,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()
     )
     remarks += [f"{plural(count, 'case')} {why}" for why, count in unsupported.items()]
-    remarks += (*versions_of_variants(able), *unread)
+    remarks += unread
     remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
-    remarks += _rounded_to_nothing(suite, able)
     return Plan(
         cases,
         total_bytes=max(map(case_bytes, cases), default=0),
@@ -192,19 +190,6 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         notes=(*notes, *remarks),
         context=priced_on,
     )
-
-
-def _rounded_to_nothing(suite: Suite, cases: Sequence[Case]) -> list[str]:
-    """Return a remark where every size is below one element, and 0 is not among those that are asked for."""
-    sized = [case for case in cases if collective(case.collective).sized]
-    sizes = {size for sweep in suite.sweep for size in sweep.size}
-    if not sized or any(case.size_bytes for case in sized) or 0 in sizes:
-        return []
-    dtypes = sorted({f"{case.dtype} has {item_bytes(case.dtype)} bytes" for case in sized})
-    return [
-        f"all sizes rounded down to 0 B: a size holds an element of every rank's block "
-        f"({', '.join(dtypes)}); ask for larger ones"
-    ]
 
 
 def _priced_on(options: RunOptions) -> PredictionContext | None:
@@ -350,18 +335,12 @@ def _ranks_of_auto(suite: Suite, backends: tuple[str, ...], automatic: tuple[str
 def _backends_planned_for(
     machine: Topology, nodes: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the backends of ``auto`` on a machine that is only named, and what to say of it."""
+    """Return the backends of ``auto`` on a machine that is only named, and a note which it is."""
     count = len(machine.gpus) * nodes
     several = f"{nodes} x " if nodes > 1 else ""
     note = f"for {plural(count, 'GPU')} of {several}{machine.name}, not this machine"
-    missing = {
-        name: _one_gpu(name) if count == 1 else None for name in backends_of_auto(gpus=True)
-    }
-    there, without = _parted(missing)
-    return there, (
-        note,
-        f"backend auto: {', '.join(there)} (without {without})",
-    ) if without else (note,)
+    names = backends_of_auto(gpus=True)
+    return tuple(name for name in names if count > 1 or not _one_gpu(name)), (note,)
 
 
 def _one_gpu(name: str) -> str | None:
@@ -369,12 +348,6 @@ def _one_gpu(name: str) -> str | None:
     able = capabilities_of(name)
     alone = able.gpu_sharing_variable and os.environ.get(able.gpu_sharing_variable) != "1"
     return f"there is one GPU, and ranks of {able.library} cannot share it" if alone else None
-
-
-def _parted(missing: Mapping[str, str | None]) -> tuple[tuple[str, ...], str]:
-    """Return (backends of which nothing is missing, what is of the others)."""
-    without = "; ".join(f"{name}: {reason}" for name, reason in missing.items() if reason)
-    return tuple(name for name, reason in missing.items() if not reason), without
 
 
 def unavailable(backend: Backend, options: RunOptions) -> str | None:
@@ -394,16 +367,10 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
     launched, chosen = options.launched, os.environ.get("CUDA_VISIBLE_DEVICES")
     if (launched.gpus if launched else visible_gpus(Path("/"), chosen)) == 1:
         missing = {name: reason or _one_gpu(name) for name, reason in missing.items()}
-    there, without = _parted(missing)
-    if there:
-        return there, (
-            f"backend auto: {', '.join(there)}" + (f" (without {without})" if without else ""),
-        )
-    first = next(reason for reason in missing.values() if reason)
-    there = backends_of_auto(gpus=False)
-    return there, (
-        f"backend auto: {', '.join(there)}, because no GPU can be used here ({first})",
-    )
+    there = tuple(name for name, reason in missing.items() if not reason)
+    there = there or backends_of_auto(gpus=False)
+    reasons = (f" (without {name}: {reason})" for name, reason in missing.items() if reason)
+    return there, (f"backend auto: {', '.join(there)}{next(reasons, '')}",)
 
 
 def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:

@@ -41,8 +41,8 @@ class Progress:
     def started(self, left: int) -> None:
         """The run begins, and so many rounds are to come."""
 
-    def case_started(self, case: Case, number: int) -> None:
-        """Case ``number`` (from 1) begins."""
+    def case_started(self, case: Case) -> None:
+        """A round of the case begins."""
 
     def case_finished(
         self, measurement: Measurement, prediction: Prediction | None, left: int
@@ -251,7 +251,7 @@ class LiveProgress(Progress):
         self._live.start()
         self._live.refresh()
 
-    def case_started(self, case: Case, number: int) -> None:
+    def case_started(self, case: Case) -> None:
         """Show the case beside the bar."""
         self._move(_short(case))
 

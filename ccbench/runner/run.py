@@ -297,7 +297,6 @@ class _Run:
 
         False once the time limit is spent; of guided cases True, too, as soon as one was lost.
         """
-        number = 0
 
         def costly(case: Case) -> TeamKey | None:
             return self._team_key(case) if case.on_gpus else None
@@ -325,8 +324,7 @@ class _Run:
                     if self._is_late():
                         self._progress.note("the time limit is spent")
                         return False
-                    number += 1
-                    self._round(case, number)
+                    self._round(case)
                     result = self._results.get(case.case_id)
                     if self._guide and result and result.status in LOST:
                         return True
@@ -349,7 +347,7 @@ class _Run:
         )
         return unclear and not self._given_up(case)
 
-    def _round(self, case: Case, number: int) -> None:
+    def _round(self, case: Case) -> None:
         """Measure a case once more and write what is known of it by now, or that it was given up."""
         rounds = self._rounds_left(case)
         before = self._results.get(case.case_id)
@@ -359,7 +357,7 @@ class _Run:
             if before is None:  # what rounds before have found stays
                 self._keep(Measurement(case, Status.SKIPPED, given_up), None)
             return
-        self._progress.case_started(case, number)
+        self._progress.case_started(case)
         # What a sample has besides its launches must be the same for all variants of a point.
         alike = [
             before,

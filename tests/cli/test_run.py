@@ -417,9 +417,7 @@ def test_the_plan_of_own_kernels_works_without_a_gpu_and_says_what_is_missing(
         "run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8"
     ).done
     (note_shown,) = [line for line in ended.out.splitlines() if "cannot run here" in line]
-    assert note_shown.startswith(
-        "note: backend cuda cannot run here: no driver is here (planned for 8 ranks; --ranks "
-    )
+    assert note_shown == "note: backend cuda cannot run here: no driver is here"
     document = ccbench(
         "run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8", "--json"
     ).json

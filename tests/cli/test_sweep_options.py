@@ -92,16 +92,6 @@ def test_letters_that_mean_something_else_here_say_so(ccbench: Command) -> None:
     assert "-c 0: data are checked all the same" in ended.done.err
 
 
-def test_a_size_below_one_element_says_that_it_is_rounded_to_nothing(ccbench: Command) -> None:
-    words = ("run", "all_reduce", "-g", "2", *ON_THE_MODEL, "--plan")
-    ended = ccbench(*words, "-b", "3", "-e", "3").done
-    assert "all sizes rounded down to 0 B: " in ended.out + ended.err
-    assert "float32 has 4 bytes" in ended.out + ended.err
-    for first in ("4", "0"):
-        ended = ccbench(*words, "--sizes", first).done
-        assert "rounded down" not in ended.out + ended.err
-
-
 @pytest.mark.parametrize("letter", ["-z", "-G"])
 def test_switches_of_nccl_tests_are_0_or_1(ccbench: Command, letter: str) -> None:
     assert "0<=x<=1" in ccbench("run", "all_reduce", letter, "5", "--plan").refused.err

@@ -73,9 +73,7 @@ def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
     monkeypatch.setattr("ccbench.runner.planning.open_backend", lambda name: Missing())
     backends, notes = automatic_backends(RunOptions())
     assert backends == ("cpu",)
-    assert notes == (
-        "backend auto: cpu, because no GPU can be used here (no driver; install it)",
-    )
+    assert notes == ("backend auto: cpu (without nccl: no driver; install it)",)
 
 
 @pytest.mark.parametrize(

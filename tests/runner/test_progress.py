@@ -54,7 +54,7 @@ class Terminal(io.StringIO):
 def run_three_cases(progress: Progress, between: Callable[[], None] = lambda: None) -> None:
     progress.started(3)
     for number, status in enumerate((Status.OK, Status.FAILED, Status.OK), start=1):
-        progress.case_started(CASE, number)
+        progress.case_started(CASE)
         between()
         detail = "rank 1 died" if status is Status.FAILED else ""
         progress.case_finished(ended(status, detail=detail), None, 3 - number)
@@ -114,7 +114,7 @@ def test_plain_lines_about_good_cases_keep_their_distance() -> None:
     progress = PlainProgress(stream, interval_seconds=2.0, clock=clock)
     progress.started(100)
     for number in range(1, 51):
-        progress.case_started(CASE, number)
+        progress.case_started(CASE)
         clock.now += 0.125
         progress.case_finished(ended(), None, 100 - number)
     # The first case at once, then one line every sixteen cases of an eighth of a second.
@@ -143,7 +143,7 @@ def test_what_is_unsupported_for_one_reason_has_one_line(
     progress = display(stream)
     progress.started(8)
     for number, reason in enumerate(["no avg", "no avg", "no float16", "no avg"], start=1):
-        progress.case_started(CASE, number)
+        progress.case_started(CASE)
         progress.case_finished(ended(Status.UNSUPPORTED, detail=reason), None, 8 - number)
     progress.finished()
     plain = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue())
@@ -165,7 +165,7 @@ def test_a_live_display_has_a_row_for_each_result_and_one_for_the_bar(width: int
     stream = Terminal()
     progress = LiveProgress(stream, width=width)
     progress.started(3)
-    progress.case_started(CASE, 1)
+    progress.case_started(CASE)
     progress.case_finished(ended(), PREDICTION, 2)
     drawn = stream.getvalue()
     progress.finished()

@@ -415,16 +415,9 @@ def visible_gpus(root: Path, chosen: str | None) -> int:
         present = max(
             1, count_gpus()
         )  # under Windows and on boards a GPU has no file of its own
-    return _chosen(present, chosen)
-
-
-def _chosen(present: int, chosen: str | None) -> int:
     if chosen is None:
         return present
-    return min(
-        present,
-        len([word for word in chosen.split(",") if word.strip() and word.strip() != "-1"]),
-    )
+    return min(present, sum(word.strip() not in ("", "-1") for word in chosen.split(",")))
 
 
 def case_bytes(case: Case) -> int:

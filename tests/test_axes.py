@@ -45,7 +45,6 @@ BACKEND = """\
         values={**ON_HOSTS, "flavour": ("sweet",)},
         device=Device.MODEL,
         own_schedules=True,
-        start_seconds=0.0,
     ),
 """
 MODULE = """\

@@ -106,7 +106,6 @@ declare(
         own_schedules=True,
         polls=True,
         automatic=True,
-        start_seconds=0.5,
     ),
     Capabilities(
         "simulated",
@@ -117,7 +116,6 @@ declare(
         device=Device.MODEL,
         own_schedules=True,
         spans_hosts=True,
-        start_seconds=0.0,
     ),
     Capabilities(
         "nccl",
@@ -173,7 +171,6 @@ declare(
         most_ranks=16,
         device=Device.EMULATED_GPU,
         own_kernels=True,
-        start_seconds=1.0,
         needs=(COMPILER,),
     ),
     Capabilities(
@@ -198,7 +195,6 @@ declare(
         spans_hosts=True,
         in_process_ranks=True,
         polls=True,
-        start_seconds=2.0,
         needs=(MPI4PY,),
     ),
     Capabilities(
@@ -217,7 +213,6 @@ declare(
         device=Device.PROCESS,
         priced_by=PricedBy.NO_MODEL,
         spans_hosts=True,
-        start_seconds=5.0,  # mostly PyTorch's import
         needs=(TORCH,),
     ),
     Capabilities(
@@ -238,7 +233,6 @@ declare(
         priced_by=PricedBy.NO_MODEL,
         spans_hosts=True,
         polls=True,
-        start_seconds=5.0,
         needs=(ONECCL,),
     ),
     Capabilities(

@@ -93,8 +93,6 @@ class Capabilities:
     """``auto`` may stand for it."""
     gpu_sharing_variable: str = ""
     """Set to 1 lets ranks share a GPU; '' where they may anyway."""
-    start_seconds: float = 8.0
-    """Time until a team measures."""
     needs: tuple[Requirement, ...] = ()
     """In the order in which to get them."""
     workers: Mapping[str, str] = field(default_factory=dict)

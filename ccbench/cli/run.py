@@ -135,7 +135,7 @@ READING_MODULES = (
     "--allow-libraries", is_flag=True, help="Let ranks load files that SUITE's variants name."
 )
 @schedule_files_option
-@click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
+@click.option("--plan", is_flag=True, help="List cases and bytes; run nothing.")
 @click.option(
     "--time-limit",
     "time_limit_seconds",
@@ -321,17 +321,19 @@ def _stopped_by(exit_code: int) -> str:
 def _print_plan(plan: Plan, as_json: bool) -> None:
     from ccbench.backends import open_backend
     from ccbench.runner.planning import rank_bytes
-    from ccbench.runner.progress import clock_text
     from ccbench.units import format_size
 
     # For every planned backend that cannot work here a sentence that says what is missing.
-    *fewer, most = sorted({case.ranks for case in plan.cases}) or [0]
-    ranks = ", ".join([*map(str, fewer), plural(most, "rank")])
-    notes = list(plan.notes)
-    for name in dict.fromkeys(case.backend for case in plan.cases):
-        if reason := open_backend(name).unavailable():
-            planned = f"(planned for {ranks}; --ranks plans another number)"
-            notes.append(f"backend {name} cannot run here: {reason} {planned}")
+    backends = dict.fromkeys(case.backend for case in plan.cases)
+    missing = {name: open_backend(name).unavailable() for name in backends}
+    notes = [
+        *plan.notes,
+        *(
+            f"backend {name} cannot run here: {reason}"
+            for name, reason in missing.items()
+            if reason
+        ),
+    ]
     if as_json:
         cases = [
             {
@@ -342,17 +344,14 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
             }
             for case, price in _priced(plan)
         ]
-        totals = {
-            name: getattr(plan, name)
-            for name in ("total_bytes", "rank_bytes", "expected_seconds")
-        }
+        totals = {name: getattr(plan, name) for name in ("total_bytes", "rank_bytes")}
         print_json({"cases": cases, **totals, "notes": notes})
         return
     for line in (*plan_lines(plan), *(f"note: {note}" for note in notes)):
         click.echo(line)
     click.echo(
         f"{plural(len(plan.cases), 'case')}, at most {format_size(plan.rank_bytes)} on one rank and "
-        f"{format_size(plan.total_bytes)} on all at once, about {clock_text(max(1.0, plan.expected_seconds))}"
+        f"{format_size(plan.total_bytes)} on all at once"
     )
 
 

@@ -443,19 +443,6 @@ EXTRA_ROUNDS_FACTOR = 2
 """A case whose interval stays wide is measured in up to this many times the planned rounds."""
 
 
-def expected_rounds(sampling: Sampling, made: int) -> int:
-    """Return how many rounds a case needs that is not done after ``made``; once unclear, as many as it may.
-
-    Before it is known whether it will be, the middle (geometric) between planned and most: at most 1.41
-    times too many or too few. Intervals of half the median leave hardly any case unclear.
-    """
-    if made >= sampling.rounds:
-        return max(1, EXTRA_ROUNDS_FACTOR * sampling.rounds - made)
-    wide = sampling.target_relative_width >= 0.5 or sampling.rounds == 1
-    factor = 1 if wide else math.sqrt(EXTRA_ROUNDS_FACTOR)
-    return math.ceil(factor * sampling.rounds) - made
-
-
 def blocks(
     cases: Sequence[Case],
     kind_of: Callable[[Case], Hashable],

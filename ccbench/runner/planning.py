@@ -1,10 +1,10 @@
-"""Plan of a run: options and a suite become cases, their memory and their time."""
+"""Plan of a run: options and a suite become cases and their memory."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +15,9 @@ from ccbench.backends.base import Backend
 from ccbench.backends.prerequisites import cupy_missing, driver_missing
 from ccbench.cases.axes import DEVICE_MEMORY, NO_ROOT, PER_GPU, PROCESSES, Case
 from ccbench.cases.capabilities import (
-    Device,
-    backend_names,
     backends_of_auto,
     capabilities_of,
 )
-from ccbench.cases.measurement import Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
@@ -28,8 +25,7 @@ from ccbench.machine.accelerators import count_gpus
 from ccbench.machine.host import usable_cores
 from ccbench.model.cluster import cluster_of
 from ccbench.model.context import PredictionContext, named_context
-from ccbench.runner.measure import expected_rounds
-from ccbench.runner.variants import planned_variants, versions_of_variants
+from ccbench.runner.variants import planned_variants
 from ccbench.schedules import added_algorithms, algorithm_row, parse_algorithm, schedule_for
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -47,12 +43,6 @@ DETECT = "detect"
 
 FEWEST_NODES = 4
 """Nodes from which on ``several_nodes`` takes a suite's place: three have only three pairs to compare."""
-
-OTHER_DEVICES = {
-    "/dev/kfd": ("dev/dri/renderD*", "HIP_VISIBLE_DEVICES"),
-    "/dev/davinci0": ("dev/davinci[0-9]*", "ASCEND_RT_VISIBLE_DEVICES"),
-}
-"""By the device that a backend needs: files, one of each device, and the variable that chooses among them."""
 
 MOST_RANKS_PROVEN = 256
 """Of schedules of the user's files; the proof's memory grows with the cube of the ranks."""
@@ -106,7 +96,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """Cases of a run, and their cost.
+    """Cases of a run, and their memory.
 
     total_bytes, rank_bytes: largest memory that one case takes on all ranks together, and on one rank.
     context: what a named machine is priced on, None where this machine is to be measured.
@@ -115,7 +105,6 @@ class Plan:
     cases: tuple[Case, ...]
     total_bytes: int
     rank_bytes: int
-    expected_seconds: float
     notes: tuple[str, ...]
     context: PredictionContext | None = None
 
@@ -128,28 +117,14 @@ def suite_on_nodes(suite: Suite, options: RunOptions) -> Suite:
     return load_suite(several) if several else suite
 
 
-def refuse_few_nodes(suite: Suite, options: RunOptions, variables: Mapping[str, str]) -> None:
-    """Raise UsageError with the command to type where a fleet check has too few nodes to compare.
-
-    variables: the environment, in which Slurm gives the nodes of the allocation.
-    """
+def refuse_few_nodes(suite: Suite, options: RunOptions) -> None:
+    """Raise UsageError with the command to type where a fleet check has too few nodes to compare."""
     nodes = options.nodes or 1
-    if suite.verdict != "fleet" or nodes >= FEWEST_NODES:
-        return
-    allocated = variables.get("SLURM_JOB_NUM_NODES", "")
-    several = allocated.isdigit() and int(allocated) >= FEWEST_NODES
-    srun = f"srun -N {allocated if several else 64} --ntasks-per-node 1"
-    has = f"{suite.name} needs {FEWEST_NODES} nodes, this run has {nodes}"
-    if options.launched:
-        names = ", ".join(host.name for host in options.launched.facts)
+    if suite.verdict == "fleet" and nodes < FEWEST_NODES:
         raise UsageError(
-            f"{has} ({names}); start ranks on more, such as {srun} ccbench run {suite.name}; "
-            "for fewer nodes: ccbench run health"
+            f"{suite.name} needs {FEWEST_NODES} nodes, this run has {nodes}; start ranks on more, such as "
+            f"srun -N 64 --ntasks-per-node 1 ccbench run {suite.name}; for fewer: ccbench run health"
         )
-    raise UsageError(
-        f"{has}; start it with --launch '{srun}', or inside an allocation: {srun} ccbench run "
-        f"{suite.name}; for one node: ccbench run health"
-    )
 
 
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:
@@ -198,7 +173,6 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases, gpus if simulated else None, options)
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
-    able = [case for case in cases if case not in refused]
     notes = notes if by_auto or elsewhere else ()
     # Of a choice nobody asked for the rest.
     absent = {} if options.only else left_out(suite, context)
@@ -207,53 +181,15 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()
     )
     remarks += [f"{plural(count, 'case')} {why}" for why, count in unsupported.items()]
-    remarks += (*versions_of_variants(able), *unread)
+    remarks += unread
     remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
-    remarks += _rounded_to_nothing(suite, able)
-    if by_auto and not options.backends:
-        remarks += _named_beside_auto(suite, automatic, options)
     return Plan(
         cases,
         total_bytes=max(map(case_bytes, cases), default=0),
         rank_bytes=max(map(rank_bytes, cases), default=0),
-        expected_seconds=sum(expected_seconds(case, suite.sampling) for case in able)
-        + sum(starting_seconds(able, suite.sampling).values()),
         notes=(*notes, *remarks),
         context=priced_on,
     )
-
-
-def _rounded_to_nothing(suite: Suite, cases: Sequence[Case]) -> list[str]:
-    """Return a remark where every size is below one element, and 0 is not among those that are asked for."""
-    sized = [case for case in cases if collective(case.collective).sized]
-    sizes = {size for sweep in suite.sweep for size in sweep.size}
-    if not sized or any(case.size_bytes for case in sized) or 0 in sizes:
-        return []
-    dtypes = sorted({f"{case.dtype} has {item_bytes(case.dtype)} bytes" for case in sized})
-    return [
-        f"all sizes rounded down to 0 B: a size holds an element of every rank's block "
-        f"({', '.join(dtypes)}); ask for larger ones"
-    ]
-
-
-def _named_beside_auto(
-    suite: Suite, automatic: tuple[str, ...], options: RunOptions
-) -> list[str]:
-    """Return a remark on backends that sweeps name, that can run here, and that ``auto`` leaves out."""
-    everything = set(backend_names())
-    named = {
-        name: None
-        for sweep in suite.sweep
-        for name in sweep.backends
-        if set(sweep.backends) != everything
-        and name not in (*automatic, *suite.backends)
-        and capabilities_of(name).device in (Device.PROCESS, Device.GPU)
-    }
-    here = [name for name in named if not unavailable(open_backend(name), options)]
-    if not here:
-        return []
-    typed = " ".join(f"--backend {name}" for name in (*automatic, *here))
-    return [f"sweeps name {', '.join(here)}, too, which can run here: {typed}"]
 
 
 def _priced_on(options: RunOptions) -> PredictionContext | None:
@@ -399,18 +335,12 @@ def _ranks_of_auto(suite: Suite, backends: tuple[str, ...], automatic: tuple[str
 def _backends_planned_for(
     machine: Topology, nodes: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the backends of ``auto`` on a machine that is only named, and what to say of it."""
+    """Return the backends of ``auto`` on a machine that is only named, and a note which it is."""
     count = len(machine.gpus) * nodes
     several = f"{nodes} x " if nodes > 1 else ""
     note = f"for {plural(count, 'GPU')} of {several}{machine.name}, not this machine"
-    missing = {
-        name: _one_gpu(name) if count == 1 else None for name in backends_of_auto(gpus=True)
-    }
-    there, without = _parted(missing)
-    return there, (
-        note,
-        f"backend auto: {', '.join(there)} (without {without})",
-    ) if without else (note,)
+    names = backends_of_auto(gpus=True)
+    return tuple(name for name in names if count > 1 or not _one_gpu(name)), (note,)
 
 
 def _one_gpu(name: str) -> str | None:
@@ -418,12 +348,6 @@ def _one_gpu(name: str) -> str | None:
     able = capabilities_of(name)
     alone = able.gpu_sharing_variable and os.environ.get(able.gpu_sharing_variable) != "1"
     return f"there is one GPU, and ranks of {able.library} cannot share it" if alone else None
-
-
-def _parted(missing: Mapping[str, str | None]) -> tuple[tuple[str, ...], str]:
-    """Return (backends of which nothing is missing, what is of the others)."""
-    without = "; ".join(f"{name}: {reason}" for name, reason in missing.items() if reason)
-    return tuple(name for name, reason in missing.items() if not reason), without
 
 
 def unavailable(backend: Backend, options: RunOptions) -> str | None:
@@ -443,74 +367,42 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
     launched, chosen = options.launched, os.environ.get("CUDA_VISIBLE_DEVICES")
     if (launched.gpus if launched else visible_gpus(Path("/"), chosen)) == 1:
         missing = {name: reason or _one_gpu(name) for name, reason in missing.items()}
-    there, without = _parted(missing)
-    if there:
-        return there, (
-            f"backend auto: {', '.join(there)}" + (f" (without {without})" if without else ""),
-        )
-    first = next(reason for reason in missing.values() if reason)
-    there = backends_of_auto(gpus=False)
-    return there, (
-        f"backend auto: {', '.join(there)}, because no GPU can be used here ({first})",
-    )
+    there = tuple(name for name, reason in missing.items() if not reason)
+    there = there or backends_of_auto(gpus=False)
+    reasons = (f" (without {name}: {reason})" for name, reason in missing.items() if reason)
+    return there, (f"backend auto: {', '.join(there)}{next(reasons, '')}",)
 
 
 def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
-    """Raise BackendUnavailable where there are devices that ``auto`` would leave idle to measure processors.
+    """Raise BackendUnavailable where there are GPUs that ``auto`` would leave idle to measure processors.
 
     The message says what to install. root: below it lie the machine's device files.
     """
-    cure = "or measure the processors, with --backend cpu"
     if options.launched:
-        idle = next(
-            (host for host in options.launched.facts if host.gpus and host.no_gpus), None
-        )
-        if idle:
-            has = f"{idle.name} has {plural(len(idle.gpus), 'GPU')}"
+        gpus = [(host.name, len(host.gpus), host.no_gpus) for host in options.launched.facts]
+    else:
+        reasons = (open_backend(name).unavailable() for name in backends_of_auto(gpus=True))
+        visible = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        gpus = [("this machine", visible, next(filter(None, reasons), ""))]
+    for place, count, reason in gpus:
+        if count and reason:
             raise BackendUnavailable(
-                f"backend auto: {has}, and nothing here drives them: {idle.no_gpus}; {cure}"
-            )
-        return
-    for name in (name for name in backend_names() if capabilities_of(name).on_gpus):
-        able, devices = capabilities_of(name), devices_of((name,), root)
-        if not devices or any(
-            need.device and not (root / need.device[1:]).exists() for need in able.needs
-        ):
-            continue
-        reason = open_backend(name).unavailable()
-        if reason or not able.automatic:
-            reason = (
-                reason
-                or f"auto leaves out {name}, which has never run on one; write --backend {name}"
-            )
-            has = f"this machine has {plural(devices, able.needs[0].name)}"
-            raise BackendUnavailable(
-                f"backend auto: {has}, and nothing here drives them: {reason}; {cure}"
+                f"backend auto: {place} has {plural(count, 'GPU')}, and nothing here drives them: {reason}; "
+                "or measure the processors, with --backend cpu"
             )
 
 
 def automatic_ranks(
     backends: Sequence[str] = (), root: Path = Path("/"), on_devices: bool = False
 ) -> int:
-    """Return the GPUs where only backends that drive them are asked for and there are any, else processors.
+    """Return NVIDIA's GPUs where only backends that drive GPUs are asked for, else processors; at least 2.
 
-    At least 2. root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs,
-    whatever the backend.
+    root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs, whatever the
+    backend.
     """
     if on_devices or (backends and all(capabilities_of(name).on_gpus for name in backends)):
-        gpus = devices_of(backends, root)
-        if gpus:
-            return max(2, gpus)
+        return max(2, visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES")))
     return max(2, usable_cores())
-
-
-def devices_of(backends: Sequence[str], root: Path) -> int:
-    """Return the devices of this machine that ``backends`` drive, less those hidden by a variable."""
-    needed = {need.device for name in backends for need in capabilities_of(name).needs} - {""}
-    if needed:
-        files, variable = OTHER_DEVICES[min(needed)]
-        return _chosen(len(list(root.glob(files))), os.environ.get(variable))
-    return visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def visible_gpus(root: Path, chosen: str | None) -> int:
@@ -523,16 +415,9 @@ def visible_gpus(root: Path, chosen: str | None) -> int:
         present = max(
             1, count_gpus()
         )  # under Windows and on boards a GPU has no file of its own
-    return _chosen(present, chosen)
-
-
-def _chosen(present: int, chosen: str | None) -> int:
     if chosen is None:
         return present
-    return min(
-        present,
-        len([word for word in chosen.split(",") if word.strip() and word.strip() != "-1"]),
-    )
+    return min(present, sum(word.strip() not in ("", "-1") for word in chosen.split(",")))
 
 
 def case_bytes(case: Case) -> int:
@@ -568,55 +453,6 @@ def _bytes_of(case: Case, group_rank: int) -> int:
     return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(
         case.dtype
     )
-
-
-def expected_seconds(case: Case, sampling: Sampling, made: int = 0) -> float:
-    """Return the time that a case should take that has had ``made`` rounds, with everything around it."""
-    return expected_rounds(sampling, made) * round_seconds(case, sampling)
-
-
-def round_seconds(case: Case, sampling: Sampling) -> float:
-    """Return the time of a round, from the sampling rules and the case's bytes.
-
-    Ranks that share processors take longer, which the run corrects as it goes.
-    """
-    able = capabilities_of(case.backend)
-    if able.simulated:
-        return 0.005
-    # The team's answer, then warm-up and samples, which end by time; then what grows with the size.
-    touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
-    one_round = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.rounds
-    host_bytes = case_bytes(case) / max(1, case.nodes)  # hosts work at the same time
-    if case.on_gpus:  # filled and measured there; what comes out is compared by the host
-        compared = (
-            0.5 * sampling.rounds / expected_rounds(sampling, 0)
-        )  # large ones are seldom unclear
-        return one_round + compared * host_bytes / touched_per_second
-    samples = sampling.minimum_samples / sampling.rounds
-    return one_round + (8 + samples) * host_bytes / touched_per_second
-
-
-def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, float]:
-    """Return the time to start the teams, by backend: those on GPUs twice where not all can stay open."""
-    teams: dict[Hashable, Case] = {}
-    for case in cases:
-        settings: tuple[tuple[str, str], ...] = ()
-        with suppress(BackendUnavailable):
-            settings = open_backend(case.backend).environment(case)
-        teams.setdefault(
-            (case.backend, case.ranks, settings, case.processes, case.variant), case
-        )
-    seconds: dict[str, float] = defaultdict(float)
-    starts = sampling.rounds if sampling.fresh_ranks else 1
-    for case in teams.values():
-        seconds[case.backend] += starts * capabilities_of(case.backend).start_seconds
-    # Of those that hold memory of GPUs only a few stay open from round to round.
-    costly = sorted(case.backend for case in teams.values() if case.on_gpus)
-    for name in (
-        costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 and not sampling.fresh_ranks else ()
-    ):
-        seconds[name] += capabilities_of(name).start_seconds
-    return seconds
 
 
 def check_output(options: RunOptions) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO, cast
 
 from ccbench.cases.axes import OVERLAP, Case
@@ -28,18 +26,6 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True)
-class Left:
-    """Rounds and time that are still to come, as far as that is known by now."""
-
-    rounds: int
-    seconds: float
-
-
-PLAN_COUNTS_SECONDS = 1.0
-"""The plan weighs as much as this long of measuring."""
-
-
 DRAWN_SECONDS = 0.1
 """Least time between two drawings on a terminal; one takes some milliseconds."""
 
@@ -49,60 +35,17 @@ LINES_BESIDE = 4
 """Results that a terminal shows while others are measured, and lines that it keeps for the rest."""
 
 
-class Forecast:
-    """Work still to be done: as planned, corrected by the time that others of the same kind took.
-
-    Kinds are corrected one by one: ranks that share processors, or a library that starts slowly, have no
-    part in what the others are expected to take.
-    """
-
-    def __init__(self) -> None:
-        self._rounds: dict[Hashable, int] = defaultdict(int)
-        self._left: dict[Hashable, float] = defaultdict(float)
-        self._planned: dict[Hashable, float] = defaultdict(float)
-        self._took: dict[Hashable, float] = defaultdict(float)
-
-    def expect(self, work: Iterable[tuple[Hashable, int, float]]) -> None:
-        """Set the work to come of each kind (kind, rounds, seconds), in place of an earlier estimate."""
-        work = list(work)
-        for kind, _, _ in work:
-            self._rounds[kind], self._left[kind] = 0, 0.0
-        for share in work:
-            self.change(*share)
-
-    def change(self, kind: Hashable, rounds: int, planned_seconds: float) -> None:
-        """Add to the work to come, or take from it where that is negative."""
-        self._rounds[kind] += rounds
-        self._left[kind] += planned_seconds
-
-    def correct(self, kind: Hashable, planned_seconds: float, took_seconds: float) -> None:
-        """Correct the plan by the time that something took."""
-        self._planned[kind] += planned_seconds
-        self._took[kind] += took_seconds
-
-    def left(self) -> Left:
-        """Return what is to come."""
-        # Weighed with the plan, so that the first few short cases do not move everything.
-        seconds = sum(
-            max(0.0, planned_seconds)
-            * (self._took[kind] + PLAN_COUNTS_SECONDS)
-            / (self._planned[kind] + PLAN_COUNTS_SECONDS)
-            for kind, planned_seconds in self._left.items()
-        )
-        return Left(max(0, sum(self._rounds.values())), seconds)
-
-
 class Progress:
     """Receiver of a run's reports, here silent; calls come from one thread, in this order."""
 
-    def started(self, left: Left) -> None:
-        """The run begins."""
+    def started(self, left: int) -> None:
+        """The run begins, and so many rounds are to come."""
 
-    def case_started(self, case: Case, number: int) -> None:
-        """Case ``number`` (from 1) begins."""
+    def case_started(self, case: Case) -> None:
+        """A round of the case begins."""
 
     def case_finished(
-        self, measurement: Measurement, prediction: Prediction | None, left: Left
+        self, measurement: Measurement, prediction: Prediction | None, left: int
     ) -> None:
         """The case that began last has ended."""
 
@@ -193,6 +136,11 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def left_text(took_seconds: float, done: int, left: int) -> str:
+    """``left 1:05`` at the pace of the rounds done so far; '' before the first and after the last."""
+    return f"left {clock_text(took_seconds / done * left)}" if done and left else ""
+
+
 def _short(case: Case) -> str:
     return f"{case.collective} {case.algorithm} {format_size(case.size_bytes)} {case.backend}"
 
@@ -221,17 +169,19 @@ class PlainProgress(Progress):
         self._stream = TolerantStream(stream)
         self._interval_seconds = interval_seconds
         self._clock = clock
+        self._began = clock()
         self._done = 0
         self._spoke_at = float("-inf")
         self._told: set[str] = set()
         self._measured: set[str] = set()
 
-    def started(self, left: Left) -> None:
+    def started(self, left: int) -> None:
         """Say how much there is to do."""
-        self.note(f"{plural(left.rounds, 'round')}, about {clock_text(left.seconds)}")
+        self._began = self._clock()
+        self.note(plural(left, "round"))
 
     def case_finished(
-        self, measurement: Measurement, prediction: Prediction | None, left: Left
+        self, measurement: Measurement, prediction: Prediction | None, left: int
     ) -> None:
         """One line, unless it is a further round right after the last line."""
         self._done += 1
@@ -239,14 +189,14 @@ class PlainProgress(Progress):
         now = self._clock()
         again = measurement.case.case_id in self._measured
         self._measured.add(measurement.case.case_id)
-        dispensable = not _is_news(measurement, self._told) and left.rounds > 0 and again
+        dispensable = not _is_news(measurement, self._told) and left > 0 and again
         if dispensable and now - self._spoke_at < self._interval_seconds:
             return
         self._spoke_at = now
-        ending = f" (left {clock_text(left.seconds)})" if left.rounds else ""
-        counter = f"[{self._done}/{self._done + left.rounds}]"
+        ending = left_text(now - self._began, self._done, left)
         self.note(
-            f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}"
+            f"[{self._done}/{self._done + left}] {measurement.case.label}: "
+            f"{result_text(measurement, prediction)}{ending and f' ({ending})'}"
         )
 
     def note(self, text: str) -> None:
@@ -273,7 +223,7 @@ class LiveProgress(Progress):
         columns = [
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             *([] if console.width < 60 else [BarColumn(bar_width=20)]),
-            TextColumn("left {task.fields[left]}"),
+            TextColumn("{task.fields[left]}"),
             TextColumn("{task.description}", markup=False),
         ]
         self._console = console
@@ -291,22 +241,22 @@ class LiveProgress(Progress):
         self._drawn_at = float("-inf")
         self._task: TaskID | None = None
         self._done = 0
-        self._left = Left(0, 0.0)
+        self._began, self._left = 0.0, 0
         self._told: set[str] = set()
 
-    def started(self, left: Left) -> None:
+    def started(self, left: int) -> None:
         """Draw the empty bar."""
-        self._left = left
-        self._task = self._bar.add_task("", total=left.rounds, left=clock_text(left.seconds))
+        self._began, self._left = time.monotonic(), left
+        self._task = self._bar.add_task("", total=left, left="")
         self._live.start()
         self._live.refresh()
 
-    def case_started(self, case: Case, number: int) -> None:
+    def case_started(self, case: Case) -> None:
         """Show the case beside the bar."""
         self._move(_short(case))
 
     def case_finished(
-        self, measurement: Measurement, prediction: Prediction | None, left: Left
+        self, measurement: Measurement, prediction: Prediction | None, left: int
     ) -> None:
         """Move the bar and show the result; a case that went wrong leaves its line above both."""
         self._done, self._left = self._done + 1, left
@@ -328,15 +278,15 @@ class LiveProgress(Progress):
 
     def _move(self, description: str) -> None:
         now = time.monotonic()
-        if self._task is None or (now - self._drawn_at < DRAWN_SECONDS and self._left.rounds):
+        if self._task is None or (now - self._drawn_at < DRAWN_SECONDS and self._left):
             return
         self._drawn_at = now
         self._bar.update(
             self._task,
-            total=self._done + self._left.rounds,
+            total=self._done + self._left,
             completed=self._done,
             description=one_line(description),
-            left=clock_text(self._left.seconds),
+            left=left_text(now - self._began, self._done, self._left),
         )
         self._live.refresh()
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
@@ -27,9 +26,7 @@ from ccbench.model import Prediction
 from ccbench.model.context import PredictionContext
 from ccbench.results import RunFolder, arrow_schema, load_run
 from ccbench.runner.measure import (
-    EXTRA_ROUNDS_FACTOR,
     blocks,
-    expected_rounds,
     judged,
     merged,
     rounds_of,
@@ -42,12 +39,10 @@ from ccbench.runner.planning import (
     devices_missing,
     plan_suite,
     refuse_few_nodes,
-    round_seconds,
-    starting_seconds,
     suite_on_nodes,
     unavailable,
 )
-from ccbench.runner.progress import Forecast, Progress
+from ccbench.runner.progress import Progress
 from ccbench.runner.starting import (
     context_of,
     launch_of,
@@ -60,7 +55,6 @@ from ccbench.runner.starting import (
 from ccbench.runner.workers.team import open_team
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
-from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Suite
@@ -110,7 +104,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     deadline = None if limit is None else time.monotonic() + limit
     options = with_launched_ranks(options, progress)
     suite = suite_on_nodes(suite, options)
-    refuse_few_nodes(suite, options, os.environ)
+    refuse_few_nodes(suite, options)
     plan = plan_suite(suite, options)
     backends = {
         name: open_backend(name) for name in dict.fromkeys(case.backend for case in plan.cases)
@@ -127,22 +121,16 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     ):
         topology = detect()
         context = context_of(plan, options, topology, folder, progress)
-        findings = diagnose(topology)
         folder.describe(
             machine=asdict(context.host)
             if context.host
             else {"name": (context.gpus or topology).name},
             topology=to_plain(topology),
-            findings=[asdict(finding) for finding in findings],
+            findings=[asdict(finding) for finding in diagnose(topology)],
             hosts=[asdict(host) for host in options.launched.facts] if options.launched else [],
             planned_cases=len(plan.cases),
         )
-        problems = (finding for finding in findings if finding.severity == "problem")
-        lines = (
-            f"{', '.join(finding.devices)}: {finding.evidence}; {finding.advice}"
-            for finding in problems
-        )
-        for line in (*lines, *plan.notes):
+        for line in plan.notes:
             progress.note(line)
         done = folder.finished() if options.resume else {}
         run = _Run(suite, plan.cases, options, context, backends, folder, progress, deadline)
@@ -156,10 +144,10 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         return replace(outcome, verdict=suite.verdict, notes=notes)
 
 
-def _not_started(case: Case, error: CcbenchError, often: str = "") -> Measurement:
+def _not_started(case: Case, error: CcbenchError) -> Measurement:
     """Say that no team could be started, which is no failure of the case where the ranks refuse."""
     status = Status.UNSUPPORTED if isinstance(error, CannotRun) else Status.FAILED
-    return Measurement(case, status, f"{error}{often}", stop_reason=NO_TEAM)
+    return Measurement(case, status, str(error), stop_reason=NO_TEAM)
 
 
 class _Run:
@@ -201,8 +189,7 @@ class _Run:
         self._planned = frozenset(case.case_id for case in cases)
         on_devices = any(case.memory == DEVICE_MEMORY for case in cases)
         self._no_devices = devices_missing(options) if on_devices else ""
-        self._forecast = Forecast()
-        self._opening_seconds = 0.0
+        self._left = 0
         self._variants: dict[Case, list[str]] = defaultdict(list)
         for case in cases:
             if case.variant:
@@ -228,20 +215,8 @@ class _Run:
 
     def all(self, cases: Sequence[Case], done_before: Mapping[str, Status]) -> RunOutcome:
         """Run every case; never loses one that was written."""
-        if done_before:
-            self._progress.note(
-                f"{len(done_before)} cases were finished before; {len(cases)} are left"
-            )
-        if self._sampling.rounds > 1:
-            often = self._sampling.rounds
-            most = EXTRA_ROUNDS_FACTOR * often
-            more = f" ({most} where unclear)" * (self._sampling.target_relative_width < 1)
-            self._progress.note(f"{plural(len(cases), 'case')} in {often} rounds{more}")
-        able = [case for case in cases if not (self._refusal(case) or self._in_process(case))]
-        starts = starting_seconds(able, self._sampling)
-        self._forecast.expect((name, 0, seconds) for name, seconds in starts.items())
-        self._forecast.expect(map(self._left_of, cases))
-        self._progress.started(self._forecast.left())
+        self._left = sum(map(self._rounds_left, cases))
+        self._progress.started(self._left)
         exit_code = 0
         measured = list(cases)
         try:
@@ -278,15 +253,12 @@ class _Run:
             self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished
         )
 
-    def _left_of(self, case: Case) -> tuple[Hashable, int, float]:
-        """Return the kind of work, the rounds to come, and what was planned for these."""
-        kind = case.backend, case.ranks
+    def _rounds_left(self, case: Case) -> int:
+        """Return the rounds to come: those that are planned, then one more while the case is unclear."""
         if not self._wants_more(case):
-            return kind, 0, 0.0
-        if self._refusal(case):
-            return kind, 1, 0.0
-        rounds = expected_rounds(self._sampling, self._rounds_of(case))
-        return kind, rounds, rounds * round_seconds(case, self._sampling)
+            return 0
+        planned = 1 if self._refusal(case) else self._sampling.rounds
+        return max(1, planned - self._rounds_of(case))
 
     def _rounds_of(self, case: Case) -> int:
         result = self._results.get(case.case_id)
@@ -316,7 +288,7 @@ class _Run:
                 self._folder.describe(
                     planned_cases=len(done) + len(cases), **{FURTHER_CASES: [*kept, *further]}
                 )
-            self._forecast.expect(map(self._left_of, cases))
+            self._left = sum(map(self._rounds_left, cases))
             if not new or not self._rounds(new):
                 return
 
@@ -325,7 +297,6 @@ class _Run:
 
         False once the time limit is spent; of guided cases True, too, as soon as one was lost.
         """
-        number = 0
 
         def costly(case: Case) -> TeamKey | None:
             return self._team_key(case) if case.on_gpus else None
@@ -351,18 +322,13 @@ class _Run:
                 made = min(map(self._rounds_of, left))
                 for case in turned(left) if made % 2 else left:
                     if self._is_late():
-                        missing = sum(case.case_id not in self._results for case in cases)
-                        self._progress.note(
-                            f"the time limit is spent; {plural(missing, 'case')} not started, others may lack "
-                            "rounds"
-                        )
+                        self._progress.note("the time limit is spent")
                         return False
-                    number += 1
-                    self._round(case, number)
+                    self._round(case)
                     result = self._results.get(case.case_id)
                     if self._guide and result and result.status in LOST:
                         return True
-                self._forecast.expect(map(self._left_of, cases))
+                self._left = sum(map(self._rounds_left, cases))
         return True
 
     def _wants_more(self, case: Case) -> bool:
@@ -381,18 +347,17 @@ class _Run:
         )
         return unclear and not self._given_up(case)
 
-    def _round(self, case: Case, number: int) -> None:
+    def _round(self, case: Case) -> None:
         """Measure a case once more and write what is known of it by now, or that it was given up."""
-        kind, rounds, planned_seconds = self._left_of(case)
+        rounds = self._rounds_left(case)
         before = self._results.get(case.case_id)
         given_up = self._given_up(case)
         if given_up:
-            self._forecast.change(kind, -rounds, -planned_seconds)
+            self._left -= rounds
             if before is None:  # what rounds before have found stays
                 self._keep(Measurement(case, Status.SKIPPED, given_up), None)
             return
-        self._progress.case_started(case, number)
-        began, self._opening_seconds = time.monotonic(), 0.0
+        self._progress.case_started(case)
         # What a sample has besides its launches must be the same for all variants of a point.
         alike = [
             before,
@@ -420,15 +385,8 @@ class _Run:
             ran = measurement.algorithm_used, measurement.protocol_used
             prediction = self._context.predict(case, *ran)
         measurement = self._keep(measurement, prediction)
-        took_seconds = time.monotonic() - began - self._opening_seconds
-        # A case that was done had this round because another variant of its point was not.
-        planned_round = (
-            planned_seconds / rounds if rounds else round_seconds(case, self._sampling)
-        )
-        self._forecast.correct(kind, planned_round, took_seconds)
-        _, rounds_left, seconds_left = self._left_of(case)
-        self._forecast.change(kind, rounds_left - rounds, seconds_left - planned_seconds)
-        self._progress.case_finished(measurement, prediction, self._forecast.left())
+        self._left += self._rounds_left(case) - rounds
+        self._progress.case_finished(measurement, prediction, self._left)
 
     def _keep(self, measurement: Measurement, prediction: Prediction | None) -> Measurement:
         """Write a measurement, completed by what a team that died could not say; return it."""
@@ -459,7 +417,7 @@ class _Run:
         key = self._team_key(case)
         failures = self._failures[key]
         if len(failures) >= TEAM_FAILURES_LIMIT:  # a start that fails may take minutes
-            return _not_started(case, failures[-1], f" (tried {len(failures)} times)")
+            return _not_started(case, failures[-1])
         try:
             team = self._team(case)
         except (CannotRun, BackendUnavailable) as error:
@@ -479,15 +437,11 @@ class _Run:
             if measurement.detail not in alike:
                 alike.clear()
             alike.append(measurement.detail)
-            then = "going on with a fresh team"
             if self._in_process(case):
-                then = self._lost = (
+                self._lost = (
                     f"not started: {case.label} {measurement.status.value}, and ranks that "
                     f"{self._launched_by} has started cannot be started again; ccbench run --launch can"
                 )
-            elif len(alike) >= TEAM_FAILURES_LIMIT:
-                then = f"{len(alike)} times in a row: others like it are skipped"
-            self._progress.note(f"{measurement.status.value}: {measurement.detail}; {then}")
         return measurement
 
     def _is_late(self) -> bool:
@@ -554,15 +508,8 @@ class _Run:
             processes=case.processes,
             start_seconds=self._left_seconds(),
         )
-        began, planned = time.monotonic(), capabilities_of(case.backend).start_seconds
-        try:
-            with modules_imported(self._reading_modules):
-                return open_team(backend, request, self._hub)
-        finally:  # what this took corrects what is expected of others of the backend
-            took = time.monotonic() - began
-            self._opening_seconds += took
-            self._forecast.correct(backend.name, planned, took)
-            self._forecast.change(backend.name, 0, -planned)
+        with modules_imported(self._reading_modules):
+            return open_team(backend, request, self._hub)
 
     def _team_key(self, case: Case) -> TeamKey:
         settings = self._backends[case.backend].environment(case)

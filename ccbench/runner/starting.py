@@ -36,7 +36,7 @@ from ccbench.runner.workers.discovery import discover_ranks
 from ccbench.runner.workers.launcher import users_launch
 from ccbench.topology.graph import Topology
 from ccbench.topology.racks import racks_of
-from ccbench.units import plural, shown
+from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Suite
@@ -232,14 +232,18 @@ def run_folder(
         then, now = dict(folder.manifest), dict(manifest)
         for record in (then, now):
             processor = record.get("environment", {}).get("processor", {})
-            record["processor"] = [processor.get("model"), processor.get("cores")]
+            record["processor"] = {key: processor.get(key) for key in ("model", "cores")}
         for name in ("suite", "options", "processor", "versions"):
-            if then.get(name) != now[name]:
+            before = then.get(name) or {}
+            if changed := [
+                f"{name}.{key}"
+                for key in {**before, **now[name]}
+                if before.get(key) != now[name].get(key)
+            ]:
                 folder.close()
-                place, was, is_now = first_difference(name, then.get(name), now[name])
                 raise RunFolderError(
-                    f"{folder.path}: {place} of this run was {shown(was)}, now it is {shown(is_now)}; "
-                    "resume with what it was started with, or start a new run"
+                    f"{folder.path}: {', '.join(changed)} of this run differs; "
+                    "resume with what it was started with, as run.json has it, or start a new run"
                 )
     else:
         host = str(manifest["environment"].get("host", {}).get("name") or "host")
@@ -254,16 +258,3 @@ def run_folder(
             if not options.resume:
                 folder.remove_if_empty()
             raise
-
-
-def first_difference(place: str, then: Any, now: Any) -> tuple[str, Any, Any]:
-    """Return the first place in which two plain values differ (``suite.sweep[0].size``), and both values."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key in [*now, *(key for key in then if key not in now)]:
-            if then.get(key) != now.get(key):
-                return first_difference(f"{place}.{key}", then.get(key), now.get(key))
-    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        for index, (before, after) in enumerate(zip(then, now, strict=True)):
-            if before != after:
-                return first_difference(f"{place}[{index}]", before, after)
-    return place, then, now

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ccbench.backends import open_backend
-from ccbench.cases.axes import Case, Variant
+from ccbench.cases.axes import Variant
 from ccbench.machine.files import is_secret, is_variable_of_library
 
 if TYPE_CHECKING:
@@ -140,11 +138,3 @@ def planned_variants(
         for variant, bare in kept.items()
         if bare != variant
     )
-
-
-def versions_of_variants(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield for each library that a variant names what it says its version is."""
-    for backend, variant in dict.fromkeys((case.backend, case.started_with) for case in cases):
-        if variant.library:
-            version = open_backend(backend).library_version(variant.library)
-            yield f"variant {variant.name}: {version} ({variant.library})"

@@ -49,7 +49,7 @@ class Fakes:
 
     def plan_suite(self, suite: object, options: RunOptions) -> Plan:
         self.options = options
-        return Plan((CASE,), 8192, 2048, 0.5, ("one note",), self.context)
+        return Plan((CASE,), 8192, 2048, ("one note",), self.context)
 
     def write_report(self, runs: list[Any], formats: tuple[str, ...]) -> tuple[Path, ...]:
         self.reported += runs
@@ -270,7 +270,7 @@ def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> 
     assert ended.out.splitlines() == [
         f"{CASE.case_id}  {CASE.label}  8 KiB a rank",
         "note: one note",
-        "1 case, at most 2 KiB on one rank and 8 KiB on all at once, about 0:01",
+        "1 case, at most 2 KiB on one rank and 8 KiB on all at once",
     ]
     assert fakes.reported == []
 
@@ -296,7 +296,6 @@ def test_a_plan_as_json(ccbench: Command, fakes: Fakes) -> None:
         ],
         "total_bytes": 8192,
         "rank_bytes": 2048,
-        "expected_seconds": 0.5,
         "notes": ["one note"],
     }
 
@@ -358,7 +357,7 @@ def test_a_fleet_check_without_a_launcher_ends_at_once_and_its_plan_is_shown(
 ) -> None:
     ended = ccbench("run", "fleet").refused
     assert ended.err.startswith(
-        "ccbench: error: fleet needs 4 nodes, this run has 1; start it with"
+        "ccbench: error: fleet needs 4 nodes, this run has 1; start ranks on more"
     )
     assert not (tmp_path / "results").exists()
     assert ccbench("run", "fleet", "--plan").done.out
@@ -369,7 +368,6 @@ def test_a_fleet_check_without_a_launcher_ends_at_once_and_its_plan_is_shown(
 def test_ranks_on_one_host_are_no_fleet(ccbench: Command, launch: tuple[str, ...]) -> None:
     ended = ccbench("run", "fleet", "-q", "--backend", "cpu", *launch).refused
     assert "fleet needs 4 nodes, this run has 1" in ended.err
-    assert ("start ranks on more" in ended.err) is bool(launch)
 
 
 QUESTION = "question: How fast?\nbackends: [simulated]\n"
@@ -419,9 +417,7 @@ def test_the_plan_of_own_kernels_works_without_a_gpu_and_says_what_is_missing(
         "run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8"
     ).done
     (note_shown,) = [line for line in ended.out.splitlines() if "cannot run here" in line]
-    assert note_shown.startswith(
-        "note: backend cuda cannot run here: no driver is here (planned for 8 ranks; --ranks "
-    )
+    assert note_shown == "note: backend cuda cannot run here: no driver is here"
     document = ccbench(
         "run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8", "--json"
     ).json
@@ -500,7 +496,7 @@ def test_few_cases_are_listed_one_by_one() -> None:
         Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4 * count, count, 4)
         for count in range(1, 4)
     )
-    lines = plan_lines(Plan(cases, 0, 0, 0.0, (), named_context("cpu-shared-memory")))
+    lines = plan_lines(Plan(cases, 0, 0, (), named_context("cpu-shared-memory")))
     assert [line.split("  ")[0] for line in lines] == [case.case_id for case in cases]
     assert all(line.endswith("us predicted") for line in lines)
 

@@ -92,16 +92,6 @@ def test_letters_that_mean_something_else_here_say_so(ccbench: Command) -> None:
     assert "-c 0: data are checked all the same" in ended.done.err
 
 
-def test_a_size_below_one_element_says_that_it_is_rounded_to_nothing(ccbench: Command) -> None:
-    words = ("run", "all_reduce", "-g", "2", *ON_THE_MODEL, "--plan")
-    ended = ccbench(*words, "-b", "3", "-e", "3").done
-    assert "all sizes rounded down to 0 B: " in ended.out + ended.err
-    assert "float32 has 4 bytes" in ended.out + ended.err
-    for first in ("4", "0"):
-        ended = ccbench(*words, "--sizes", first).done
-        assert "rounded down" not in ended.out + ended.err
-
-
 @pytest.mark.parametrize("letter", ["-z", "-G"])
 def test_switches_of_nccl_tests_are_0_or_1(ccbench: Command, letter: str) -> None:
     assert "0<=x<=1" in ccbench("run", "all_reduce", letter, "5", "--plan").refused.err
@@ -110,18 +100,6 @@ def test_switches_of_nccl_tests_are_0_or_1(ccbench: Command, letter: str) -> Non
 def test_a_suite_of_that_name_wins(ccbench: Command) -> None:
     Path("all_reduce").write_text("sweep: {collective: barrier, ranks: 2}\n")
     assert all(label.startswith("barrier") for label in planned(ccbench, "all_reduce"))
-
-
-def test_backends_that_auto_leaves_out_are_named_with_the_option(
-    ccbench: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ccbench.runner.planning.unavailable", lambda backend, options: "")
-    Path("two.yaml").write_text("sweep: {collective: all_reduce, backends: [cpu, mpi]}\n")
-    monkeypatch.setattr(
-        "ccbench.runner.planning.automatic_backends", lambda options: (("cpu",), ())
-    )
-    ended = ccbench("run", "two.yaml", "--plan", "--ranks", "2").done
-    assert "sweeps name mpi, too, which can run here: --backend cpu --backend mpi" in ended.out
 
 
 def test_a_saved_suite_says_which_machine_it_does_not_hold(ccbench: Command) -> None:

@@ -22,7 +22,7 @@ def test_srun_makes_one_run_of_its_tasks(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("lie", "arguments", "words"),
     [
-        ("sizes", (), "some processes were told that they are 2, others 3"),
+        ("sizes", (), "processes are numbered 0, 1 of 2 and 3"),
         pytest.param(
             "",
             ("--ranks", "3"),

@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 
 from ccbench.backends import open_backend
-from ccbench.backends.nccl import amd_missing
 from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import PER_GPU, Case
-from ccbench.cases.capabilities import DECLARED, capabilities_of
-from ccbench.cases.measurement import Sampling
 from ccbench.errors import BackendUnavailable, MachineError, SuiteError, UsageError
 from ccbench.machine.host import usable_cores
 from ccbench.runner.planning import (
@@ -22,13 +19,11 @@ from ccbench.runner.planning import (
     automatic_backends,
     case_bytes,
     devices_missing,
-    expected_seconds,
     plan_suite,
     rank_bytes,
     refusals,
     refuse_few_nodes,
     refuse_idle_devices,
-    starting_seconds,
 )
 from ccbench.runner.workers.discovery import LaunchedRanks
 from ccbench.runner.workers.facts import HostFacts
@@ -78,9 +73,7 @@ def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
     monkeypatch.setattr("ccbench.runner.planning.open_backend", lambda name: Missing())
     backends, notes = automatic_backends(RunOptions())
     assert backends == ("cpu",)
-    assert notes == (
-        "backend auto: cpu, because no GPU can be used here (no driver; install it)",
-    )
+    assert notes == ("backend auto: cpu (without nccl: no driver; install it)",)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +84,6 @@ def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
             ("this machine has 2 GPUs", "CuPy is not installed; pip install '.[cuda13]'"),
         ),
         (("dxg",), ("this machine has 1 GPU", "pip install '.[cuda13]'")),
-        (
-            ("kfd", "dri/renderD128"),
-            ("has 1 AMD GPU,", "CuPy for ROCm is not installed; pip install '.[rocm7]'"),
-        ),
-        (("davinci0", "davinci1"), ("has 2 Ascend devices", "HCCL is not installed: ")),
     ],
 )
 def test_auto_does_not_measure_processors_beside_devices_that_only_lack_a_library(
@@ -118,48 +106,21 @@ def test_auto_does_not_measure_processors_beside_devices_that_only_lack_a_librar
     assert caught.value.exit_code == 2
     plan = plan_suite(load_suite("quick"), RunOptions(backends=("cpu",)))
     assert {case.backend for case in plan.cases} == {"cpu"}
-    for variable in (
-        "CUDA_VISIBLE_DEVICES",
-        "HIP_VISIBLE_DEVICES",
-        "ASCEND_RT_VISIBLE_DEVICES",
-    ):
-        monkeypatch.setenv(variable, "")  # hidden on purpose
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
     assert {case.backend for case in plan_suite(load_suite("quick"), RunOptions()).cases} == {
         "cpu"
     }
 
 
-def test_auto_leaves_no_amd_gpu_idle_either_where_nothing_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "dev/dri").mkdir(parents=True)
-    for file in ("kfd", "dri/renderD128", "dri/renderD129"):
-        (tmp_path / "dev" / file).touch()
-    on_files(monkeypatch, tmp_path)
-    monkeypatch.setattr(
-        "ccbench.backends.nccl.installed_version", {"cupy-rocm-7-0": "14.0"}.get
-    )
-    with pytest.raises(
-        BackendUnavailable, match=r"2 AMD GPUs, .* never run on one; write --backend rccl; or"
-    ):
-        plan_suite(load_suite("quick"), RunOptions())
-
-
 def on_files(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     """Let the device files below ``root`` be this machine's, whatever it has and hides."""
-    for variable in (
-        "CUDA_VISIBLE_DEVICES",
-        "HIP_VISIBLE_DEVICES",
-        "ASCEND_RT_VISIBLE_DEVICES",
-    ):
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for function in (
         "runner.planning.driver_missing",
         "backends.cuda.driver_missing",
         "backends.nccl.driver_missing",
     ):
         monkeypatch.setattr(f"ccbench.{function}", lambda *at: driver_missing(root))
-    monkeypatch.setattr("ccbench.backends.nccl.amd_missing", partial(amd_missing, root))
     idle = partial(refuse_idle_devices, root=root)
     monkeypatch.setattr("ccbench.runner.planning.refuse_idle_devices", idle)
 
@@ -218,30 +179,18 @@ def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lack
     assert "b: no driver" in note
 
 
-THREE_HOSTS = LaunchedRanks(("a", "b", "c"), (HostFacts("a"), HostFacts("b"), HostFacts("c")))
-
-
-@pytest.mark.parametrize(
-    ("options", "variables", "words"),
-    [
-        ({}, {}, "fleet needs 4 nodes, this run has 1; start it with --launch 'srun -N 64 "),
-        ({}, {"SLURM_JOB_NUM_NODES": "16"}, "inside an allocation: srun -N 16 --ntasks-per"),
-        ({}, {"SLURM_JOB_NUM_NODES": "2"}, "for one node: ccbench run health"),
-        ({"nodes": 3}, {}, "this run has 3; start it with --launch"),
-        ({"nodes": 3, "launched": THREE_HOSTS}, {}, "has 3 (a, b, c); start ranks on more"),
-    ],
-)
+@pytest.mark.parametrize("nodes", [None, 3])
 def test_a_fleet_check_of_fewer_than_four_nodes_is_refused_with_the_command_to_type(
-    options: dict[str, Any], variables: dict[str, str], words: str
+    nodes: int | None,
 ) -> None:
-    with pytest.raises(UsageError) as refused:
-        refuse_few_nodes(load_suite("fleet"), RunOptions(**options), variables)
-    assert words in str(refused.value)
+    words = f"this run has {nodes or 1}; start ranks on more, such as srun -N 64 .* ccbench run health"
+    with pytest.raises(UsageError, match=words):
+        refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=nodes))
 
 
 def test_four_nodes_are_a_fleet_and_one_node_is_enough_for_other_suites() -> None:
-    refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=4), {})
-    refuse_few_nodes(load_suite("health"), RunOptions(), {})
+    refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=4))
+    refuse_few_nodes(load_suite("health"), RunOptions())
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [(1, ("cuda",)), (2, ("nccl", "cuda"))])
@@ -259,50 +208,9 @@ def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
     assert ("without nccl: there is one GPU" in note) is (gpus == 1)
 
 
-def test_teams_that_cannot_all_stay_open_start_twice() -> None:
-    text = (
-        "sweep: {{collective: all_reduce, backends: all, size: 8 B, ranks: 8, algorithm: {}}}\n"
-    )
-    options = RunOptions(backends=("nccl",), machine="hgx-h100", only_plan=True)
-
-    def seconds(algorithms: str) -> float:
-        return plan_suite(read_suite(text.format(algorithms), "s"), options).expected_seconds
-
-    each = DECLARED["nccl"].start_seconds
-    single, three, four = (
-        seconds("[ring]"),
-        seconds("[ring, tree, nvls]"),
-        seconds("[default, ring, tree, nvls]"),
-    )
-    assert three == pytest.approx(3 * single)
-    assert four - 4 * (single - each) == pytest.approx((4 + 1) * each)  # three are still open
-
-
-def test_the_shipped_allreduce_on_eight_gpus_keeps_to_the_ten_minutes_that_it_promises() -> (
-    None
-):
+def test_the_shipped_allreduce_gives_nccl_a_process_for_each_gpu() -> None:
     plan = plan_suite(load_suite("allreduce"), RunOptions(machine="hgx-h100", only_plan=True))
-    assert plan.expected_seconds <= 600
     assert {case.processes for case in plan.cases if case.backend == "nccl"} == {PER_GPU}
-
-
-def test_the_expected_time_is_of_what_is_left_and_of_the_rounds_that_unclear_cases_get() -> (
-    None
-):
-    sampling = Sampling(rounds=6, budget_seconds=0.6)
-    small = replace(CASE, size_bytes=4, count=1)
-    of_a_round = (
-        expected_seconds(small, replace(sampling, rounds=1, budget_seconds=0.1)) - 0.02 * 5 / 6
-    )
-    assert expected_seconds(small, sampling) == pytest.approx(9 * of_a_round, rel=1e-3)
-    assert expected_seconds(small, sampling, made=4) == pytest.approx(5 * of_a_round, rel=1e-3)
-    assert expected_seconds(small, sampling, made=6) == pytest.approx(6 * of_a_round, rel=1e-3)
-
-
-def test_ranks_that_each_round_starts_are_in_the_plan_as_often() -> None:
-    once, fresh = Sampling(rounds=6), Sampling(rounds=6, fresh_ranks=True)
-    more = starting_seconds([CASE], fresh)["cpu"] - starting_seconds([CASE], once)["cpu"]
-    assert more == pytest.approx(5 * capabilities_of("cpu").start_seconds)
 
 
 @pytest.mark.parametrize(

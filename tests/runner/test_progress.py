@@ -16,13 +16,12 @@ from ccbench.cases.axes import OVERLAP, Case
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.model import Prediction
 from ccbench.runner.progress import (
-    Forecast,
-    Left,
     LiveProgress,
     PlainProgress,
     Progress,
     TolerantStream,
     clock_text,
+    left_text,
     one_line,
     progress_for,
     result_text,
@@ -53,14 +52,12 @@ class Terminal(io.StringIO):
 
 
 def run_three_cases(progress: Progress, between: Callable[[], None] = lambda: None) -> None:
-    progress.started(Left(3, 6.0))
+    progress.started(3)
     for number, status in enumerate((Status.OK, Status.FAILED, Status.OK), start=1):
-        progress.case_started(CASE, number)
+        progress.case_started(CASE)
         between()
         detail = "rank 1 died" if status is Status.FAILED else ""
-        progress.case_finished(
-            ended(status, detail=detail), None, Left(3 - number, 2.0 * (3 - number))
-        )
+        progress.case_finished(ended(status, detail=detail), None, 3 - number)
     progress.note("the team was started again")
     progress.finished()
 
@@ -97,9 +94,14 @@ def test_a_case_without_a_speed_shows_its_status_and_detail() -> None:
 
 def test_plain_lines_come_for_the_start_for_bad_cases_and_for_the_last_one() -> None:
     stream, clock = io.StringIO(), FakeClock()
-    run_three_cases(PlainProgress(stream, interval_seconds=60, clock=clock))
+
+    def a_while() -> None:
+        clock.now += 2.0
+
+    progress = PlainProgress(stream, interval_seconds=60, clock=clock)
+    run_three_cases(progress, between=a_while)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "3 rounds, about 0:06"
+    assert lines[0] == "3 rounds"
     assert lines[1].startswith("[1/3] all_reduce ring float32 sum")
     assert lines[2].endswith("failed: rank 1 died (left 0:02)")
     assert lines[3].startswith("[3/3]")
@@ -110,11 +112,11 @@ def test_plain_lines_come_for_the_start_for_bad_cases_and_for_the_last_one() -> 
 def test_plain_lines_about_good_cases_keep_their_distance() -> None:
     stream, clock = io.StringIO(), FakeClock()
     progress = PlainProgress(stream, interval_seconds=2.0, clock=clock)
-    progress.started(Left(100, 20.0))
+    progress.started(100)
     for number in range(1, 51):
-        progress.case_started(CASE, number)
+        progress.case_started(CASE)
         clock.now += 0.125
-        progress.case_finished(ended(), None, Left(100 - number, 20.0))
+        progress.case_finished(ended(), None, 100 - number)
     # The first case at once, then one line every sixteen cases of an eighth of a second.
     assert [int(count) for count in re.findall(r"\[(\d+)/100\]", stream.getvalue())] == [
         1,
@@ -139,12 +141,10 @@ def test_what_is_unsupported_for_one_reason_has_one_line(
 ) -> None:
     stream = Terminal()
     progress = display(stream)
-    progress.started(Left(8, 0.0))
+    progress.started(8)
     for number, reason in enumerate(["no avg", "no avg", "no float16", "no avg"], start=1):
-        progress.case_started(CASE, number)
-        progress.case_finished(
-            ended(Status.UNSUPPORTED, detail=reason), None, Left(8 - number, 0.0)
-        )
+        progress.case_started(CASE)
+        progress.case_finished(ended(Status.UNSUPPORTED, detail=reason), None, 8 - number)
     progress.finished()
     plain = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue())
     lines_shown = [
@@ -164,9 +164,9 @@ def test_what_is_unsupported_for_one_reason_has_one_line(
 def test_a_live_display_has_a_row_for_each_result_and_one_for_the_bar(width: int) -> None:
     stream = Terminal()
     progress = LiveProgress(stream, width=width)
-    progress.started(Left(3, 1.0))
-    progress.case_started(CASE, 1)
-    progress.case_finished(ended(), PREDICTION, Left(2, 1.0))
+    progress.started(3)
+    progress.case_started(CASE)
+    progress.case_finished(ended(), PREDICTION, 2)
     drawn = stream.getvalue()
     progress.finished()
     rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn).replace("\r", "\n").split("\n")
@@ -223,35 +223,16 @@ def test_escape_sequences_of_a_detail_do_not_reach_the_terminal() -> None:
     assert stream.getvalue() == "\\x1b[31mred next\n"
 
 
-def test_what_is_left_is_as_planned_until_something_was_seen() -> None:
-    forecast = Forecast()
-    forecast.expect([("cpu", 1, 0.5), ("cpu", 3, 1.5), ("start", 0, 0.5)])
-    assert forecast.left() == Left(4, 2.5)
-    forecast.change("cpu", -1, -0.5)
-    assert forecast.left() == Left(3, 2.0)
-
-
-def test_what_was_seen_corrects_what_is_left_of_its_kind_and_of_no_other() -> None:
-    forecast = Forecast()
-    forecast.expect([("cpu", 10, 1000.0), ("mpi", 10, 1000.0)])
-    forecast.correct("mpi", planned_seconds=100.0, took_seconds=2700.0)
-    assert forecast.left().seconds == pytest.approx(1000 + 27_000, rel=0.02)
-    forecast.expect([("cpu", 0, 0.0), ("mpi", 0, 0.0)])
-    assert forecast.left() == Left(0, 0.0)
-
-
-def test_one_quick_round_does_not_turn_a_plan_upside_down() -> None:
-    forecast = Forecast()
-    forecast.expect([("cpu", 10, 60.0)])
-    forecast.correct("cpu", planned_seconds=0.01, took_seconds=0.1)
-    assert forecast.left().seconds == pytest.approx(60.0, rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (3599.7, "1:00:00"), (7205, "2:00:05")]
 )
 def test_clock_text(seconds: float, text: str) -> None:
     assert clock_text(seconds) == text
+
+
+def test_what_is_left_goes_at_the_pace_of_the_rounds_so_far() -> None:
+    assert left_text(30.0, 4, 10) == "left 1:15"
+    assert left_text(30.0, 0, 10) == left_text(30.0, 4, 0) == ""
 
 
 @pytest.mark.parametrize(
@@ -289,9 +270,9 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_that_grows_counts_on_to_its_new_total() -> None:
     stream = io.StringIO()
     progress = PlainProgress(stream, interval_seconds=0.0)
-    progress.started(Left(1, 1.0))
+    progress.started(1)
     for left in (1, 0):
-        progress.case_finished(ended(), PREDICTION, Left(left, 1.0))
+        progress.case_finished(ended(), PREDICTION, left)
     assert [line.split()[0] for line in stream.getvalue().splitlines()[1:]] == [
         "[1/2]",
         "[2/2]",

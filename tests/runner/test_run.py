@@ -31,9 +31,8 @@ from ccbench.model.context import PredictionContext
 from ccbench.model.machine import Machine, load_machine, save_machine
 from ccbench.results import Run, load_run
 from ccbench.runner.planning import RunOptions, check_output, plan_suite
-from ccbench.runner.progress import Left, PlainProgress, Progress
+from ccbench.runner.progress import PlainProgress, Progress
 from ccbench.runner.run import RunOutcome, run_suite
-from ccbench.runner.starting import first_difference
 from ccbench.runner.workers.discovery import LaunchedRanks
 from ccbench.runner.workers.facts import HostFacts
 from ccbench.suite.model import Suite, load_suite, read_suite
@@ -269,10 +268,7 @@ def test_teams_that_cannot_start_are_tried_three_times(
     assert outcome.exit_code == 5
     assert outcome.counts == {status: 5}
     details = [point.detail for point in load_run(outcome.folder).points]
-    assert (
-        sorted(details)
-        == ["cpu: no ranks today"] * 3 + ["cpu: no ranks today (tried 3 times)"] * 2
-    )
+    assert sorted(details) == ["cpu: no ranks today"] * 5
 
 
 def test_ranks_that_refused_once_are_asked_again_and_the_run_is_partial(teams: Teams) -> None:
@@ -453,15 +449,14 @@ def test_resume_adds_the_rounds_that_are_missing(teams: Teams) -> None:
 
 @pytest.mark.parametrize(
     ("name", "collectives", "options"),
-    [("suite", ["barrier"], {}), ("options", COLLECTIVES, {"ranks": 3})],
+    [("suite.sweep", ["barrier"], {}), ("options.ranks", COLLECTIVES, {"ranks": 3})],
 )
 def test_resume_refuses_another_run(
     teams: Teams, name: str, collectives: list[str], options: dict[str, Any]
 ) -> None:
     outcome = run(teams)
-    with pytest.raises(RunFolderError, match=rf"{name}\S* of this run was ") as caught:
+    with pytest.raises(RunFolderError, match=f"{name} of this run differs; "):
         run(teams, collectives, resume=outcome.folder, **options)
-    assert "None" not in str(caught.value)
     # The refusal let go of the folder.
     assert run(teams, resume=outcome.folder).exit_code == 0
 
@@ -591,17 +586,6 @@ def test_a_run_in_which_nothing_could_run_is_not_fine(teams: Teams) -> None:
     assert (outcome.counts, outcome.exit_code) == ({Status.UNSUPPORTED: 1}, 5)
 
 
-def test_the_first_difference_of_two_runs_is_named_by_its_place() -> None:
-    then = {"sweep": [{"size": [8]}], "seed": 1}
-    assert first_difference("suite", then, {"sweep": [{"size": [16]}], "seed": 2}) == (
-        "suite.sweep[0].size[0]",
-        8,
-        16,
-    )
-    assert first_difference("suite", {"a": 1}, {}) == ("suite.a", 1, None)
-    assert first_difference("ranks", [1], [1, 2]) == ("ranks", [1], [1, 2])
-
-
 def test_a_team_is_started_with_the_settings_of_its_cases(teams: Teams) -> None:
     teams.settings = {"broadcast": "2"}
     run(teams, rounds=2)
@@ -680,11 +664,11 @@ class Counted(Progress):
     def __init__(self) -> None:
         self.left: list[int] = []
 
-    def started(self, left: Left) -> None:
-        self.left.append(left.rounds)
+    def started(self, left: int) -> None:
+        self.left.append(left)
 
-    def case_finished(self, measurement: Measurement, prediction: object, left: Left) -> None:
-        self.left.append(left.rounds)
+    def case_finished(self, measurement: Measurement, prediction: object, left: int) -> None:
+        self.left.append(left)
 
 
 @pytest.mark.thinned(2)
@@ -700,7 +684,7 @@ def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(
     progress = Counted()
     run(teams, rounds=6, progress=progress)
     assert len(progress.left) == 1 + 18 + 6 * unclear
-    assert progress.left[0] == 3 * 9  # as many as it may well be
+    assert progress.left[0] == 3 * 6
     assert progress.left.index(0) == len(progress.left) - 1
 
 

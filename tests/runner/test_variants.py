@@ -19,7 +19,7 @@ from ccbench.errors import SuiteError
 from ccbench.results import load_run
 from ccbench.runner import planning
 from ccbench.runner.measure import turned
-from ccbench.runner.planning import RunOptions, plan_suite, starting_seconds
+from ccbench.runner.planning import RunOptions, plan_suite
 from ccbench.runner.progress import Progress
 from ccbench.runner.run import run_suite
 from ccbench.runner.variants import refuse_variants
@@ -241,14 +241,6 @@ def test_ranks_of_nccl_load_the_variants_library_before_any_other() -> None:
 
 
 # -- teams and rounds -------------------------------------------------------------------------------------
-
-
-def test_each_variant_has_ranks_of_its_own_even_where_nothing_differs() -> None:
-    alike = [named("a"), named("b")]
-    seconds_of_one, seconds_of_two = (
-        starting_seconds(cases, Sampling())["mpi"] for cases in (alike[:1], alike)
-    )
-    assert seconds_of_two > seconds_of_one
 
 
 names = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)

@@ -523,12 +523,7 @@ def rank_order(hellos: Sequence[Hello], who: str, ranks: int | None = None) -> l
     numbers = [hello.rank for hello in hellos]
     hosts = list(dict.fromkeys(hello.place.host for hello in hellos))
     wrong = ""
-    if len(sizes) > 1:
-        wrong = (
-            f"some processes were told that they are {sizes[0]}, others {sizes[-1]}: they belong to several "
-            "starts; start all with one command"
-        )
-    elif sizes == [1] and len(hellos) > 1:
+    if sizes == [1] and len(hellos) > 1:
         wrong = (
             f"{len(hellos)} processes came, and each believes it is alone: they were started by several "
             "launchers; start them with one, such as 'mpirun -n 4'"
@@ -538,10 +533,11 @@ def rank_order(hellos: Sequence[Hello], who: str, ranks: int | None = None) -> l
             f"the launcher started {plural(came, 'process')}, but {ranks} ranks are asked for; start "
             f"{ranks} there, or write --ranks {came} here"
         )
-    elif set(numbers) != {-1} and sorted(numbers) != list(range(len(hellos))):
+    elif len(sizes) > 1 or sorted(numbers) not in ([-1] * len(hellos), [*range(len(hellos))]):
         wrong = (
-            f"processes are numbered {', '.join(map(str, sorted(numbers)))}, expected 0 to "
-            f"{len(hellos) - 1}: each believes it is in another start; start all with one command"
+            f"processes are numbered {', '.join(map(str, sorted(numbers)))} of "
+            f"{' and '.join(map(str, sizes or [len(hellos)]))}: they belong to several starts; "
+            "start all with one command"
         )
     if wrong:
         raise UsageError(f"{who}: {wrong}")

@@ -70,9 +70,9 @@ def test_without_numbers_ranks_of_one_host_follow_each_other_as_they_came(
         (
             [hello("a", 0, 2), hello("a", 1, 3)],
             None,
-            r"told that they are 2, others 3: they belong to sev",
+            r"processes are numbered 0, 1 of 2 and 3: they belong to sev",
         ),
-        ([hello("a", 0), hello("a", 0)], 2, r"processes are numbered 0, 0, expected 0 to 1"),
+        ([hello("a", 0), hello("a", 0)], 2, r"processes are numbered 0, 0 of 2: "),
     ],
 )
 def test_processes_that_are_not_one_start_are_refused(

@@ -153,6 +153,7 @@ def test_right_results_are_never_reported(
         assert check(case, rank, output, seed, launches) is None
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 @pytest.mark.parametrize("name", ["all_reduce", "reduce_scatter", "reduce"])
 def test_many_launches_in_place_have_one_right_result_wherever_it_is_left(
@@ -164,7 +165,7 @@ def test_many_launches_in_place_have_one_right_result_wherever_it_is_left(
             assert check(case, rank, output, 5, 40) is None, (op, at_start, ranks, rank)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 def test_every_combination_passes_in_its_own_arithmetic(dtype: str) -> None:
     """One launch and several, added up in the element type itself and in two orders."""
@@ -397,6 +398,7 @@ def test_the_average_of_data_that_differ_between_ranks_is_exact(
     assert np.array_equal(right.astype(np.float64), totals / ranks)
 
 
+@pytest.mark.thinned(6)
 @TRIALS
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 @pytest.mark.parametrize("op", OPS)
@@ -453,7 +455,7 @@ MOST_STALE = {
 """Most elements that two seeds may have in common: of one byte, of bfloat16, of float16, of what is wider."""
 
 
-@pytest.mark.thinned(60)
+@pytest.mark.thinned(30)
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 @pytest.mark.parametrize("op", MOST_STALE)
 @pytest.mark.parametrize("ranks", [2, 5, 8, 17, 64])

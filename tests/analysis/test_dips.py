@@ -31,6 +31,7 @@ def within(first: int, last: int, factor: float, level: float = 1.0) -> Slower:
     return lambda size_case: level * (factor if first <= size_case.size_bytes <= last else 1.0)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("first", "last", "factor", "text"),
     [
@@ -75,6 +76,7 @@ def test_the_rest_of_a_run_with_a_dip_stays_what_it_is_as_the_page_shows(
     assert "out-of-order counters" in verdict.finding.advice
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "slower",
     [

@@ -38,7 +38,7 @@ def wrong_elements(endpoint: EmulatedEndpoint, case: Case) -> int:
     return measuring.wrong_elements(endpoint, case)
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_for_odd_counts_and_every_root(
     collective: str, algorithm: str
@@ -51,7 +51,7 @@ def test_every_kernel_is_right_for_odd_counts_and_every_root(
                 assert wrong_elements(endpoint, case) == 0
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
 @pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
 def test_every_type_and_op_is_right_in_place_and_out_of_place(dtype: str, op: str) -> None:

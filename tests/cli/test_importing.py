@@ -116,6 +116,7 @@ OLD = (
 FAILED = ("values : 0 OK", "values : 12 FAILED")
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -430,6 +431,7 @@ def test_rates_that_other_sizes_reach_rule_sockets_out_and_a_collapse_is_named(
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("line", "is_sign"),
     [

@@ -239,6 +239,7 @@ def test_a_closed_stdout_is_no_mistake(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.thinned(3)
 @needs_full
 @pytest.mark.parametrize(
     "environment", [{}, {"PYTHONUNBUFFERED": "1"}, {"PYTHONIOENCODING": "ascii"}]

@@ -52,6 +52,7 @@ def test_there_are_such_logs() -> None:
     assert len(HEALTHY) >= 5
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("file", "machine", "nodes", "network"), HEALTHY)
 def test_a_healthy_log_is_normal_and_no_comparison_calls_it_slower(
     ccbench: Command, file: str, machine: str, nodes: int, network: str

@@ -121,6 +121,7 @@ def test_a_suite_names_algorithms_and_no_files(ccbench: Command, tmp_path: Path)
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("backend", ["cpu", "cuda-host"])
 def test_a_plan_is_measured_on_its_number_of_ranks(

@@ -34,6 +34,7 @@ SIZES = tuple(2**power for power in range(3, 35))
 PRICED = [name for name in catalog_names() if load_catalog(name).gpus]
 
 
+@pytest.mark.thinned(18)
 @pytest.mark.parametrize("name", PRICED)
 def test_every_machine_of_the_catalog_is_priced_at_or_above_its_bound(name: str) -> None:
     alone = len(load_catalog(name).gpus) == 1
@@ -309,7 +310,7 @@ def fastest(cluster: Cluster, collective: str, size_bytes: int) -> str:
     return min(found, key=lambda name: found[name])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("nodes", "collective", "size_bytes", "expected"),
     [

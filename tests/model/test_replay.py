@@ -142,6 +142,7 @@ def family(figure: Figure) -> str:
     return name + " with latency at its ends" * ("latency" in figure.platform)
 
 
+@pytest.mark.exhaustive
 def test_the_mean_error_over_all_figures_is_below_three_percent() -> None:
     errors = np.abs([error(figure) for figure in figures()])
     assert len(errors) >= 150
@@ -149,6 +150,7 @@ def test_the_mean_error_over_all_figures_is_below_three_percent() -> None:
     assert np.median(errors) < 0.001
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", sorted({family(figure) for figure in figures()}))
 def test_the_mean_error_is_below_three_percent_in_every_family(name: str) -> None:
     errors = np.array([error(figure) for figure in figures() if family(figure) == name])

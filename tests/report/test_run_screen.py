@@ -52,6 +52,7 @@ def test_processors_have_no_verdict_and_the_first_line_says_why(measured: Run) -
     assert "no times of healthy systems are known for cpu" in first
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_no_line_is_wider_than_the_screen_and_no_word_is_broken(
@@ -64,6 +65,7 @@ def test_no_line_is_wider_than_the_screen_and_no_word_is_broken(
     assert set(sentences.split()) <= words
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_a_column_that_has_no_room_is_named_and_none_is_explained(

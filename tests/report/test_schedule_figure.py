@@ -85,7 +85,7 @@ def test_steps_of_more_flows_than_can_be_told_apart_are_refused(tmp_path: Path) 
     draw_schedule(schedule_for("all_reduce", "two_shot", 16), tmp_path / "shot.svg")
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("ranks", [4, 17])
 @pytest.mark.parametrize("row", ROWS)
 def test_no_text_covers_another_and_none_leaves_the_paper(row: Algorithm, ranks: int) -> None:

@@ -45,6 +45,7 @@ def test_every_setting_that_cannot_stand_alone_is_tried() -> None:
     assert {axis.name for axis in SETTINGS} - {"pair"} == set(OTHER)
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("name", OTHER)
 def test_cases_that_differ_in_one_setting_are_two_lines_two_names_and_two_tables(
     tmp_path: Path, name: str
@@ -67,6 +68,7 @@ def test_cases_that_differ_in_one_setting_are_two_lines_two_names_and_two_tables
     assert str(OTHER[name]) in csv_table(points)
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("name", OTHER)
 def test_a_baseline_matches_in_every_setting(tmp_path: Path, name: str) -> None:
     plain = write_run(tmp_path / "plain", cases())
@@ -82,6 +84,7 @@ def test_bandwidths_of_groups_are_those_of_one_group(tmp_path: Path) -> None:
     assert point.busbw_at(point.median_seconds) == pytest.approx(point.busbw)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", [*OTHER_WORK, "channels", "registration", "transport"])
 def test_only_settings_of_the_same_work_race(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", [*cases(), *cases(**{name: OTHER[name]})])

@@ -85,7 +85,7 @@ def test_the_network_is_named_where_several_nodes_took_part() -> None:
     assert table_labels([replace(point, nodes=1) for point in points]) == ["o/r #1", "o/r #2"]
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", published_names())
 def test_no_line_of_a_published_machine_mixes_two_tables(name: str) -> None:
     run = load_published(name)

@@ -54,6 +54,7 @@ def test_curves_have_every_size_of_one_algorithm_and_work_every_algorithm_of_one
     assert sorted(frame.groupby("work_key")["algorithm"].nunique()) == [2, 2]
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", published_names())
 def test_keys_number_what_their_columns_tell_apart(name: str) -> None:
     run = load_published(name)

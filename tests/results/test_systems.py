@@ -386,6 +386,7 @@ def test_a_guess_is_never_another_machine_than_the_one_that_was_listed(
         assert system.source or "give --machine" in notes
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize(
     ("model", "each", "machine"),
     [
@@ -466,6 +467,7 @@ def port(number: int, speed: int, link: str = "IB") -> str:
     return f"box0:1:2 [0] NCCL INFO NET/IB: [{number}] {name} provider=Mlx5 speed={speed} context=0x1 ar=1"
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize(
     ("lines", "network", "reason"),
     [

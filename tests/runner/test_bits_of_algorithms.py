@@ -84,6 +84,7 @@ def of_its_size(case: Case) -> BitDependence:
     return bit_dependence(replace(made, algorithm="mine"), own_first=case.in_place)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", REDUCING)
 def test_the_cpu_backend_adds_as_its_schedules_say(

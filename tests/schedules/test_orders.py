@@ -95,6 +95,7 @@ ELSEWHERE = {("all_reduce", "double_binary_tree"), ("reduce", "direct")}
 """Algorithms that in place make some of their sums in other memory, and add there in the order of ranks."""
 
 
+@pytest.mark.thinned(11)
 @every_algorithm
 @pytest.mark.parametrize("in_place", [False, True])
 def test_programs_of_the_cpu_backend_add_in_this_order_bit_for_bit(

@@ -25,7 +25,7 @@ def roots(row: Algorithm, ranks: int) -> set[int]:
     return {0, ranks // 2, ranks - 1} if collective(row.collective).rooted else {0}
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("row", ROWS)
 def test_the_schedule_is_proven_for_any_number_of_ranks(row: Algorithm) -> None:
     for ranks in RANKS:

@@ -80,7 +80,7 @@ def test_known_optima_of_clusters(
         assert f"{float(algbw) / 1e9:.{decimals}f}" == expected
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("gpus", [2, 4, 8])
 @pytest.mark.parametrize("nodes", [2, 3, 8])
 @pytest.mark.parametrize("shape", ["", "/rails"])

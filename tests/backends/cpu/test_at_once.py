@@ -121,7 +121,7 @@ OVERLAPPED = Sampling(
 )
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("computing", ["matmul", "memory"])
 @pytest.mark.parametrize(
     "changes",
@@ -148,6 +148,7 @@ def test_a_collective_is_right_while_something_is_computed(
         assert both == pytest.approx(max(own, second))
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_collective_can_be_overlapped(team: WorkerTeam, collective: str) -> None:
     case = case_of(collective, mode="overlap", overlap_with="matmul")

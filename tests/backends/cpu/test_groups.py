@@ -29,7 +29,7 @@ def case_of(
     return measuring.case_of("cpu", collective, algorithm, ranks, count, **changes)
 
 
-@pytest.mark.thinned(20)
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize(
     "groups", ["rank // 2", "rank % 2", "[[3, 0], [1, 2]]", "rank // 1", "[[2, 1]]"]

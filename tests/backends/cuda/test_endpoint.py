@@ -46,6 +46,7 @@ def test_every_kernel_gives_the_right_result_on_one_device_and_on_several(
     close_clean(endpoint, runtime)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("collective", "changes"),
     [

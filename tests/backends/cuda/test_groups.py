@@ -46,7 +46,7 @@ def facts_of(endpoint: CudaEndpoint, case: Case) -> CaseFacts:
     return facts
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_in_groups_across_devices_and_on_one(
     opened: Opened, collective: str, algorithm: str
@@ -56,7 +56,7 @@ def test_every_kernel_is_right_in_groups_across_devices_and_on_one(
         assert wrong_elements(endpoint, grouped(collective, algorithm, groups)) == 0
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
 @pytest.mark.parametrize("transport", ["default", "host"])
 def test_groups_are_right_in_every_mode_and_over_every_transport(

@@ -127,7 +127,7 @@ def test_any_groups_of_any_ranks_are_right(order: list[int], size: int, seed: in
     run_in_groups(KernelCase("ring_all_reduce", count=31, ranks=size), seed, groups=groups)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_two_groups_at_once_have_no_race(entry: str) -> None:
     case = KernelCase(entry, count=61)

@@ -123,6 +123,7 @@ def test_every_type_and_op_gives_what_numpy_gives(dtype: str, op: str) -> None:
         assert run_in_a_row(case, 1)
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_real_threads_give_the_same(entry: str) -> None:
     assert run_in_a_row(KernelCase(entry), 5, engine="threads")
@@ -163,6 +164,7 @@ def any_case(file: str) -> st.SearchStrategy[KernelCase]:
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("file", [*FILES, "schedule.cu"])
 @given(data=st.data(), seed=st.integers(0, 1 << 32))
 def test_any_case_gives_what_numpy_gives(file: str, data: st.DataObject, seed: int) -> None:

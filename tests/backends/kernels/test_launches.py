@@ -82,6 +82,7 @@ def test_a_rank_that_is_ahead_does_not_race_with_what_another_still_reads(name: 
     run_case(case, Build(case.kernel_file, sanitize=True), 1)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("entry", [name for name in ENTRIES if name.startswith("mesh_")])
 @pytest.mark.parametrize(
     "build", [MESH, replace(MESH, sanitize=True)], ids=["plain", "sanitized"]

@@ -52,7 +52,7 @@ PLACES: dict[bool, list[dict[str, Any]]] = {
 CROSSED = ("all_gather on rank % 2", "reduce_scatter on [[0, 1]]", "all_to_all on all")
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("version", [22809, 22105])
 def test_every_collective_is_exact_in_every_mode(collective: str, version: int) -> None:

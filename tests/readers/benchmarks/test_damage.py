@@ -74,7 +74,7 @@ def assert_cut_soundly(text: str, step: int) -> None:
             assert sum(len(table.rows) for table in log.tables) <= rows
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("form", FORMS)
 def test_an_output_cut_anywhere_has_nothing_that_the_whole_has_not(form: str) -> None:
     assert_cut_soundly(FORMS[form], 7)
@@ -88,6 +88,7 @@ def test_a_published_output_cut_anywhere_is_read_or_refused(entry: dict[str, Any
     assert_cut_soundly(text, max(64, len(text) // 60))
 
 
+@pytest.mark.thinned(14)
 @needs_logs
 @pytest.mark.parametrize("entry", entries(), ids=name_of)
 def test_a_published_output_with_flipped_bits_is_read_or_refused(entry: dict[str, Any]) -> None:

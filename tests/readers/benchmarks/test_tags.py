@@ -52,7 +52,7 @@ def content_of(log: ImportedLog) -> Any:
     return (log.tool, log.library, log.tables, log.devices, log.versions, log.outcome)
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("indent", ["", "    "])
 @pytest.mark.parametrize("tags", TAGS.values(), ids=list(TAGS))
 def test_a_repeated_beginning_hides_nothing(tags: list[str], indent: str) -> None:
@@ -106,6 +106,7 @@ QUOTED: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("quote", QUOTED.values(), ids=list(QUOTED))
 def test_records_of_a_line_each_are_read_by_their_text(quote: Callable[[str], str]) -> None:
     text = "".join(quote(line) + "\n" for line in PLAIN.splitlines(keepends=True))

@@ -219,6 +219,7 @@ def test_a_rank_that_stops_before_it_connects_is_named_and_not_waited_for(
         made.kill()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("script", "state"),

@@ -16,7 +16,10 @@ from ccbench.units import plural
 
 @dataclass(frozen=True)
 class KnownError:
-    """An error by its form. follows: it tells of a peer that failed first, so it is never the cause."""
+    """An error by its form. follows: it tells of a peer that failed first, so it is never the cause.
+
+    explains: it says what the errors before it come of.
+    """
 
     kind: str
     form: str
@@ -24,16 +27,18 @@ class KnownError:
     advice: str
     follows: bool = False
     command: str = ""
+    explains: bool = False
 
 
 KNOWN_ERRORS = (
     KnownError(
         "imex",
-        r"MNNVL \(cliqueSize \d+\) is available but not working|Cuda failure 800",
+        r"MNNVL \(cliqueSize \d+\) is available but not working",
         "IMEX does not let ranks use NVLink between nodes",
         "start nvidia-imex on every node with the same nodes_config.cfg (nvidia-imex-ctl -N), and give "
         "containers a channel of /dev/nvidia-caps-imex-channels; NCCL_MNNVL_ENABLE=0 runs without",
         command="nvidia-imex-ctl -N",
+        explains=True,
     ),
     KnownError(
         "nvls_failed",
@@ -155,10 +160,10 @@ KNOWN_ERRORS = (
     ),
     KnownError(
         "gpu_call",
-        r"(?:Cuda|HIP) failure.{0,20}(?:initialization error|no .{0,10}device|not supported|invalid argument)",
+        r"(?:Cuda|HIP) failure.{0,20}(?:initialization|no .{0,10}device|invalid argument|not (?:supported|permitted))",
         "a call of the GPU's runtime failed",
-        "see that the container sees the GPU (nvidia-smi), that driver and library fit, and that no process was "
-        "forked after it used the GPU",
+        "see that the container sees the GPU (nvidia-smi) and may use it, that driver and library fit, and that no "
+        "process was forked after it used the GPU",
         command="ccbench doctor",
     ),
     KnownError(
@@ -216,29 +221,23 @@ def first_error(evidence: Evidence) -> Iterator[Diagnosis]:
         for line in warnings
     }
     causes = [line for line, error in errors.items() if error is not None and not error.follows]
+    causes.sort(key=lambda line: not getattr(errors[line], "explains", False))
     causes += [line for line, error in errors.items() if error is None]
     cause = next(iter(causes), warnings[0])
-    error = errors[cause]
+    error = errors[cause] or KnownError(
+        "nccl_warning",
+        "",
+        f"NCCL warns: {cause.values['text'][:160]}",
+        "this warning is not known here; search NCCL's issues for its words",
+    )
     followers = len(warnings) - 1
-    behind = f"{plural(followers, 'more warning')} of NCCL" if followers else ""
-    seen = f"{behind} in this text may follow from it"
-    if error is None:
-        yield Diagnosis(
-            "problem",
-            "nccl_warning",
-            f"NCCL warns: {cause.values['text'][:160]}",
-            seen if followers else "",
-            "this warning is not known here; search NCCL's issues for its words",
-            quotes=(cause,),
-            count=len(warnings),
-        )
-        return
-    who = f" ({cause.speaker})" if cause.speaker else ""
+    behind = f"{plural(followers, 'more warning')} of NCCL in this text may follow from it"
+    who = f" (says {cause.speaker})" if cause.speaker and error.form else ""
     yield Diagnosis(
         "problem",
         error.kind,
         f"{error.subject[:1].upper()}{error.subject[1:]}{who}",
-        seen if followers else "",
+        behind if followers else "",
         error.advice,
         error.command,
         quoted([cause]),

@@ -260,6 +260,8 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         return
     states = log.evidence.of("gdr")
     disabled = [line for line in states if line.values["state"] == "Disabled"]
+    if any(line.values["name"].startswith(("rxe", "siw")) for line in disabled):
+        return  # Soft-RoCE and Soft-iWARP have none
     channels = [
         line
         for name, lines in log.transports.items()

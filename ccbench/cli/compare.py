@@ -156,7 +156,7 @@ def compare(
     if output is not None:
         check_writable(output, "-o")
         if form == "table":
-            form = FORMATS.get(output.suffix.lower(), form)
+            form = _form_of(output)
     against_model = not self_check and runs[0] == MODEL
     # Nobody measured these here: what healthy systems differ by is no change.
     published = not (axis or self_check) and runs[0].startswith(PREFIX)
@@ -201,6 +201,14 @@ def compare(
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
     _leave(text, output, compared.sentence)
     return compared.exit_code
+
+
+def _form_of(output: Path) -> str:
+    """Format by the ending of a name; a table where there is none or .txt."""
+    ending = output.suffix.lower()
+    cure = f"{shown(ending)} is not written; end it in .json, .md, .xml or .txt"
+    _refuse_unless(ending in (*FORMATS, "", ".txt", ".log"), f"-o {output}", cure)
+    return FORMATS.get(ending, "table")
 
 
 def _axis(word: str) -> Axis:

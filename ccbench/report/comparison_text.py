@@ -240,16 +240,26 @@ def self_check_document(check: SelfCheck) -> dict[str, Any]:
 def runs_screen(each: Sequence[Compared], width: int = 80) -> str:
     """Several runs beside one base: a row for each point, then the verdict on each run; ``width`` columns."""
     rows = {POINT(row.point): row for compared in reversed(each) for row in compared.points}
-    shown = (*COLUMNS[:3], *map(_column_of_run, each))
-    lines = fitted_lines(table_of(shown, list(rows.values())), width)
-    lines += [line for text in sentences(each) for line in _wrapped(text, width)]
+    columns = map(_column_of_run, each, _names(each))
+    lines = fitted_lines(table_of((*COLUMNS[:3], *columns), list(rows.values())), width)
+    first = each[0]
+    legend = f"base: {first.base}; {first.threshold_text}; ?: no verdict, compare two runs for the reason"
+    for text in (legend, *sentences(each)):
+        lines += _wrapped(text, width)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _column_of_run(compared: Compared) -> ShownColumn:
+def _names(each: Sequence[Compared]) -> list[str]:
+    """Return the folders' names, or the paths as they were given where two have one name."""
+    names = [plain(Path(compared.new).name) for compared in each]
+    paths = [plain(compared.new) for compared in each]
+    return names if len(set(names)) == len(names) else paths
+
+
+def _column_of_run(compared: Compared, name: str) -> ShownColumn:
     cases = {POINT(row.point): row for row in compared.points}
     return ShownColumn(
-        plain(Path(compared.new).name),
+        name,
         keep=6,  # where there is no room the oldest runs go first, and the base last
         value=lambda row: cases.get(POINT(row.point)),
         form=_time_and_change,
@@ -258,7 +268,10 @@ def _column_of_run(compared: Compared) -> ShownColumn:
 
 def sentences(each: Sequence[Compared]) -> list[str]:
     """The verdict on each run, after its name."""
-    return [f"{Path(compared.new).name}: {compared.sentence}" for compared in each]
+    return [
+        f"{name}: {compared.sentence}"
+        for name, compared in zip(_names(each), each, strict=True)
+    ]
 
 
 def _time_and_change(row: Comparison) -> str:

@@ -92,7 +92,7 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
         if finding.severity != "note" and finding.kind not in BLAMES
     ]
     texts = [*sums, *map(str, grave[:MOST_NAMED])]
-    texts += beyond(grave, MOST_NAMED, "... and {} more findings, in the report's page")
+    texts += beyond(grave, MOST_NAMED, "... and {} more, in the report's page")
     return [*lines, "", *lines_of(texts)]
 
 

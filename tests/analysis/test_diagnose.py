@@ -189,6 +189,7 @@ FOLLOWERS = [
         ("Call to connect returned Connection refused, retrying", "unreachable"),
         ("Cuda failure 2 'out of memory'", "gpu_memory"),
         ("Cuda failure 'an illegal memory access was encountered'", "gpu_error"),
+        ("Cuda failure 800 'operation not permitted'", "gpu_call"),
     ],
 )
 def test_the_first_error_comes_before_what_followed_it(
@@ -362,6 +363,14 @@ def test_an_error_is_named_by_its_words_and_by_who_warns(
 ) -> None:
     given = answer(tmp_path, log() + f"node0:1:2 [0] {source} NCCL WARN {warning}\n")
     assert given.diagnoses[0].kind == kind
+
+
+def test_a_warning_that_explains_those_before_it_is_the_cause(tmp_path: Path) -> None:
+    lines = (
+        "n:1:2 [0] include/alloc.h:228 NCCL WARN Cuda failure 800 'operation not permitted'\n"
+        "n:1:2 [0] mnnvl.cc:67 NCCL WARN MNNVL (cliqueSize 8) is available but not working on this system.\n"
+    )
+    assert answer(tmp_path, log() + lines).diagnoses[0].kind == "imex"
 
 
 def test_nccls_monitor_of_itself_fails_without_harm(tmp_path: Path) -> None:

@@ -136,9 +136,17 @@ def test_several_runs_stand_side_by_side_beside_the_first(
     documents = ccbench("compare", base, base, slow, "--json").json
     assert documents["exit_code"] == 1
     assert ccbench("compare", "nowhere", base, slow).code == 3
+    same_name = [str(write(Path(name) / "run", [1e-5] * POINTS)) for name in ("a", "b")]
+    out = ccbench("compare", base, *same_name).out
+    assert [line.partition(":")[0] for line in out.splitlines()[-2:]] == ["a/run", "b/run"]
+    assert "threshold 5.0 %" in out
     assert documents["runs"][1] == ccbench("compare", base, slow, "--json").json
     for more in (("--format", "junit"), ("--by", "variant")):
         assert ccbench("compare", base, base, slow, *more).refused
+
+
+def test_an_output_that_ends_as_a_page_is_refused(ccbench: Command, base: str) -> None:
+    assert "end it in .json" in ccbench("compare", base, base, "-o", "x.html").refused.err
 
 
 def test_what_a_run_does_not_have_stays_empty_in_the_table(

@@ -154,7 +154,7 @@ def _take(tables: list[LabelMatrix], line: str, number: int) -> None:
         names = _NAMES.findall(heading[:begin])
         if all(map(_DEVICE.fullmatch, names)):
             tables.append(LabelMatrix(names, _headings(f"  {heading[begin:]}"), number))
-    elif table and table.rows and labels_of(words[0]):
+    elif table and table.rows and labels_of(words[0]) and words[1:2] != ["="]:  # of the legend
         row = table.rows[-1]
         missing = max(len(columns) - len(row.cells), 0)
         row.cells, row.rest = row.cells + words[:missing], row.rest + words[missing:]
@@ -195,7 +195,7 @@ def _finish(tables: list[LabelMatrix], lines: list[str], warnings: list[SourceWa
     ends_in_word = end == len(lines) and lines[-1] == lines[-1].rstrip()
     row.cut = ends_in_word or short
     # Half a word at the very end says something wrong (NV1 of NV12, 0-23,4 of 0-23,48-71): leave it out.
-    if ends_in_word:
+    if ends_in_word or (short and not labels_of(row.cells[-1])):
         (row.rest or row.cells).pop()
     warnings.append(SourceWarning("truncated", f"the text ends in row {row.name}", row.line))
 
@@ -261,10 +261,15 @@ class Matrix:
     def _affinity_cells(self, row: Row) -> dict[str, str | None]:
         """Return the cells behind the matrix by heading; none where a cell is empty, so that it is not known which."""
         headings, words = self.table.affinities, row.rest
-        whole = len(row.cells) >= len(self.table.columns) and len(words) == len(headings)
         cells: dict[str, str | None] = dict.fromkeys(headings)
-        if whole and all(word == "N/A" or ranges(word) is not None for word in words):
-            cells |= zip(headings, words, strict=True)
+        if len(row.cells) < len(self.table.columns) or len(words) != len(headings):
+            return cells
+        for heading, word in zip(headings, words, strict=True):
+            if word == "N/A" or ranges(word) is not None:
+                cells[heading] = word
+            else:
+                text = f"row {row.name}: {heading} is {word!r}, which is no list of numbers; left out"
+                self.warnings.append(SourceWarning("damaged_line", text, row.line))
         return cells
 
     def nvlinks_per_gpu(self, topology_class: TopologyClass) -> list[int | None] | None:

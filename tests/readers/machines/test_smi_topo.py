@@ -240,6 +240,32 @@ def test_a_table_without_numbers_of_links_warns_that_pci_only_output_hides_them(
     )
 
 
+LEGEND = (
+    "\nLegend:\n\n  X    = Self\n  SYS  = across NUMA nodes\n  NODE = within a NUMA node\n"
+    "  PHB  = a PCIe host bridge\n  PIX  = a single PCIe bridge\n  NV#  = # NVLinks\n"
+)
+
+
+@pytest.mark.parametrize("text", [matrix_text(4, "PHB"), matrix_text(2, "NV12"), PAIR])
+def test_a_legend_takes_nothing_from_the_last_row(text: str) -> None:
+    without, behind = read(text), read(text + LEGEND)
+    assert (behind.devices, behind.links) == (without.devices, without.links)
+    assert all(gpu.numa_node is not None for gpu in behind.gpus)
+
+
+def test_a_damaged_affinity_is_left_out_alone_and_said() -> None:
+    topology = read(PAIR.replace("0-15", "-15"))
+    assert [gpu.numa_node for gpu in topology.gpus] == [0, 1]
+    assert "row GPU0: CPU Affinity is '-15', which is no list of numbers; left out" in [
+        warning.text for warning in topology.warnings
+    ]
+
+
+def test_half_a_cell_at_the_end_is_no_path() -> None:
+    topology = read(matrix_text(4, "NODE").partition("GPU3")[0] + "GPU1\tNODE\t X \tNO\n")
+    assert "unknown_spelling" not in kinds(topology)
+
+
 def test_the_registry_picks_this_reader_and_names_the_topology() -> None:
     topology = read_text(PAIR, "box.txt")
     assert (topology.name, topology.source) == ("box.txt", "nvidia-smi topo -m")

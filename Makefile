@@ -20,7 +20,7 @@ install: ## a virtual environment with ccbench from this checkout and what the q
 check: test ## what a change must pass, with 'make static'
 
 SMOKE := $(VENV)/smoke
-smoke: install ## one minute: a run, the same again, a comparison, a page, a log of nccl-tests; 1 and 3 are verdicts
+smoke: install ## a minute and a half: a run, the same again, a comparison, a page, a log of nccl-tests; 1 and 3 are verdicts
 	rm -rf $(SMOKE)
 	$(BIN)/ccbench run quick -q -o $(SMOKE)/base
 	$(BIN)/ccbench run quick -q -o $(SMOKE)/new

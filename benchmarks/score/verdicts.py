@@ -13,7 +13,7 @@ import click
 
 from benchmarks.score.logs import points_of
 from benchmarks.score.manifest import read_manifest
-from ccbench.analysis.speed_verdict import SpeedWord, regime_verdict
+from ccbench.analysis.speed_verdict import SpeedWord, gravest, table_regimes
 from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.library import LibrarySystem
@@ -62,21 +62,7 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
                     predicted_high_95_seconds=edges.high_95_seconds,
                 )
             )
-    typical = typicality(
-        system,
-        [point.size_bytes for point in points],
-        [point.predicted_seconds or 0.0 for point in points],
-        [point.median_seconds or 0.0 for point in points],
-        known,
-    )
-    regimes = defaultdict[str, list[Point]](list)
-    for point in points:
-        regimes[regime_of(point.size_bytes)].append(point)
-    found = [
-        regime_verdict(name, members, typical.get(name)).word
-        for name, members in regimes.items()
-    ]
-    return min(found, key=list(SpeedWord).index)
+    return gravest(regime.word for regime in table_regimes(system, points, known))
 
 
 @click.command()

@@ -23,7 +23,6 @@ import numpy as np
 
 from ccbench.analysis.bits import changed_share, not_compared
 from ccbench.analysis.significance import (
-    Floats,
     Rounds,
     as_pairs,
     enough_rounds,
@@ -39,7 +38,6 @@ from ccbench.analysis.verdicts import (
     Comparison,
     NoVerdict,
     Settings,
-    Thresholds,
     Verdict,
 )
 from ccbench.cases.axes import NO_OP, ONE_PROCESS, Axis, moves_alike
@@ -54,7 +52,6 @@ from ccbench.results import Point, Run, open_run
 from ccbench.results.imported_runs import UNKNOWN_COLLECTIVE
 from ccbench.results.keys import POINT, WORK, grouped
 from ccbench.results.loading import PREFIX
-from ccbench.results.points import BOUND_TOLERANCE
 from ccbench.results.systems import is_other_model
 from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_change, format_size, plural, shown, suggestion
@@ -73,7 +70,7 @@ STARTED_ONCE = (
 MODEL_THRESHOLD = 0.30
 """Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
 
-BY_SYSTEMS = Settings(Thresholds(MODEL_THRESHOLD), by_systems=True)
+BY_SYSTEMS = Settings(MODEL_THRESHOLD, by_systems=True)
 """Settings against a model or published figures, which nobody measured here."""
 
 TWO_SYSTEMS = math.sqrt(2)
@@ -122,7 +119,7 @@ class Side:
     """One run's share of a point; of logs imported together, from several of their points.
 
     rounds: samples by round; each printed average of an imported log is a round of its own. seconds: the
-    run's median, the median of several. averages: no samples are known. bound, prediction: as in the run.
+    run's median, the median of several. averages: no samples are known.
     """
 
     status: Status
@@ -132,10 +129,8 @@ class Side:
     averages: bool
     imported: bool
     simulated: bool
+    beats_bound: bool
     flags: frozenset[str]
-    bound_seconds: float | None = None
-    predicted_seconds: float | None = None
-    bottleneck: str = ""
 
 
 def as_run(run: Run | Path | str) -> Run:
@@ -171,10 +166,8 @@ def side_of(points: Sequence[Point]) -> Side:
         averages=any(not len(point.samples_seconds) for point in timed),
         imported=any(point.imported for point in chosen),
         simulated=any(point.simulated for point in chosen),
+        beats_bound=any(point.beats_bound for point in chosen),
         flags=frozenset(flag for point in chosen for flag in point.flags),
-        bound_seconds=first.bound_seconds,
-        predicted_seconds=first.predicted_seconds,
-        bottleneck=first.bottleneck,
     )
 
 
@@ -189,6 +182,11 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
         return (
             NoVerdict.EMULATED,
             f"{name} was emulated: its times say nothing about any device",
+        )
+    if side.beats_bound:
+        return (
+            NoVerdict.BEATS_BOUND,
+            f"{name} is faster than its bound: one of the two is wrong",
         )
     doubtful = sorted(side.flags - ARRANGEMENTS - settings.accepted_flags)
     if doubtful:
@@ -416,7 +414,6 @@ def compare(
         faces, unlike = facing(by_identity(base), by_identity(new)), []
     results, left_out = _verdicts(faces, settings, hardware)
     notes = [*base.problems, *new.problems, *notes_on(base, new)]
-    notes += judged_as_a_whole(new) if settings.by_systems else []
     if unlike:
         least, most = (
             format_size(of(point.size_bytes for point in unlike)) for of in (min, max)
@@ -441,6 +438,7 @@ def compare(
         tuple(notes),
         _left_out(left_out),
         unread=len(base.problems) + len(new.problems),
+        own=speed_verdicts(new) if settings.by_systems else (),
     )
 
 
@@ -508,12 +506,19 @@ def facing(olds: Cases, news: Cases) -> list[Face]:
 
 
 def _verdicts(
-    faces: Sequence[Face], settings: Settings, hardware: str = "", in_turn: bool = False
+    faces: Sequence[Face],
+    settings: Settings,
+    hardware: str = "",
+    in_turn: bool = False,
+    of_model: bool = False,
 ) -> tuple[tuple[Comparison, ...], int]:
     """Return a verdict on each pair, and how many neither side supports.
 
     hardware: words for other hardware. in_turn: rounds of both sides were measured one right after the other.
+    of_model: the base is predictions.
     """
+    # Of two systems each may be off.
+    spread = 1.0 if of_model else TWO_SYSTEMS
     results: list[Comparison] = []
     testable: dict[int, tuple[Rounds, Rounds]] = {}
     left_out = 0
@@ -522,16 +527,16 @@ def _verdicts(
         if old and now and old.status is now.status is Status.UNSUPPORTED:
             left_out += 1
             continue
-        result = _undecided((new_points or old_points)[0], old, now, settings)
+        result = _undecided((new_points or old_points)[0], old, now, settings, spread)
         if old_points and new_points:
             pair = old_points[0], new_points[0]
             result = replace(
                 result, changed_bits=changed_share(*pair), bits_reason=not_compared(*pair)
             )
         if old is None:
-            result = replace(
-                result, cause=NoVerdict.MISSING_IN_BASE, reason="the base has no such point"
-            )
+            missing = "no prediction was made; --machine names the machine"
+            reason = missing if of_model else "the base has no such point"
+            result = replace(result, cause=NoVerdict.MISSING_IN_BASE, reason=reason)
         elif now is None:
             result = replace(
                 result, cause=NoVerdict.MISSING_IN_NEW, reason="the new run has no such point"
@@ -541,7 +546,8 @@ def _verdicts(
                 result, cause=NoVerdict.OTHER_MACHINE, reason=f"other machine, {hardware}"
             )
         elif obstacle := obstacle_between(old, now, settings):
-            result = replace(result, cause=obstacle[0], reason=obstacle[1])
+            ratio = now.seconds / old.seconds if now.seconds and old.seconds else None
+            result = replace(result, cause=obstacle[0], reason=obstacle[1], ratio=ratio)
         else:
             result = replace(
                 result, ratio=(now.seconds or 0.0) / (old.seconds or 1.0), reason=words
@@ -557,38 +563,60 @@ def _verdicts(
     )
     for place, result in zip(testable, tests, strict=True):
         results[place] = result
-    return tuple(results), left_out
+    return tuple(_decided(result, settings) for result in results), left_out
+
+
+def _decided(comparison: Comparison, settings: Settings) -> Comparison:
+    """``comparison``, without a verdict where healthy systems differ too widely to call it the same."""
+    ratio = comparison.ratio
+    if not settings.by_systems or comparison.verdict is not Verdict.SAME or ratio is None:
+        return comparison
+    if within(ratio, ratio, MODEL_THRESHOLD):
+        return comparison
+    most = format_change(comparison.threshold)
+    reason = f"inside what healthy systems differ by, {most} here: too wide to decide about {format_change(ratio - 1)}"
+    return replace(
+        comparison,
+        verdict=Verdict.NONE,
+        cause=NoVerdict.TOO_WIDE,
+        reason=joined(comparison.reason, reason),
+    )
 
 
 def compare_with_model(run: Run | Path | str, settings: Settings | None = None) -> Compared:
-    """Compare a run with the predictions that stand in it: slower, faster, the same, or beating the bound.
+    """Compare a run with the predictions that stand in it: a base that takes what was predicted in every round.
 
-    A miss counts where the whole interval is beyond the threshold, since a prediction has no spread. The
-    base's times are the predictions. Raises RunFolderError where there is no such run.
+    Raises RunFolderError where there is no such run.
     """
     settings = settings or BY_SYSTEMS
     run = as_run(run)
-    results, left_out = [], 0
-    for points in by_identity(run).values():
-        side = side_of(points)
-        if side.status is Status.UNSUPPORTED:
-            left_out += 1
-        else:
-            results.append(_against_model(points[0], side, settings))
+    faces: list[Face] = [
+        ([_as_predicted(point) for point in points if point.predicted_seconds], points, "")
+        for points in by_identity(run).values()
+    ]
+    results, left_out = _verdicts(faces, settings, of_model=True)
     return Compared(
         MODEL,
         str(run.path),
         settings,
-        tuple(results),
-        (*run.problems, *judged_as_a_whole(run)),
+        results,
+        run.problems,
         _left_out(left_out),
         unread=len(run.problems),
+        own=speed_verdicts(run) if settings.by_systems else (),
     )
 
 
-def judged_as_a_whole(run: Run) -> list[str]:
-    """Return the verdicts on a run's collectives, which are of all sizes of a regime and not of one point."""
-    return [f"of all sizes together, {verdict.sentence}" for verdict in speed_verdicts(run)]
+def _as_predicted(point: Point) -> Point:
+    """``point`` as it would be, had every launch taken what was predicted."""
+    return replace(
+        point,
+        status=Status.OK if point.status is not Status.UNSUPPORTED else point.status,
+        median_seconds=point.predicted_seconds,
+        samples_seconds=np.full_like(point.samples_seconds, point.predicted_seconds),
+        flags=tuple(flag for flag in point.flags if flag in ARRANGEMENTS),
+        simulated=False,
+    )
 
 
 def _left_out(count: int) -> tuple[str, ...]:
@@ -596,16 +624,15 @@ def _left_out(count: int) -> tuple[str, ...]:
 
 
 def _undecided(
-    point: Point, base: Side | None, new: Side | None, settings: Settings
+    point: Point, base: Side | None, new: Side | None, settings: Settings, spread: float
 ) -> Comparison:
-    """Return the comparison before any verdict; a base that is None is the model."""
-    threshold = settings.thresholds.of(point.collective, point.backend, point.size_bytes)
+    """Return the comparison before any verdict; ``spread``: how many times as widely as one system two differ."""
+    threshold = settings.threshold
     high, predicted = point.predicted_high_95_seconds, point.predicted_seconds
     if settings.by_systems and high and predicted:
-        wider = TWO_SYSTEMS if base is not None else 1.0
         # No healthy system is as far off as what is called broken, however few are known.
         most = BROKEN_FROM[regime_of(point.size_bytes)]
-        threshold = min((high / predicted) ** wider, most) - 1
+        threshold = min((high / predicted) ** spread, most) - 1
     times = [None if side is None else side.seconds for side in (base, new)]
     return Comparison(
         point,
@@ -694,59 +721,6 @@ def _by_test(
                 comparison, cause=NoVerdict.TOO_WIDE, reason=joined(comparison.reason, why)
             )
         yield comparison
-
-
-def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
-    predicted, seconds = side.predicted_seconds, side.seconds or 0.0
-    comparison = replace(_undecided(point, None, side, settings), base_seconds=predicted)
-    obstacle = obstacle_of(side, "run", settings)
-    if not obstacle and side.simulated:
-        obstacle = NoVerdict.SIMULATED, "the times were computed from the model themselves"
-    if not obstacle and not predicted:
-        obstacle = (
-            NoVerdict.NO_PREDICTION,
-            "no prediction was made; give the machine when running or importing",
-        )
-    if not obstacle and side.bound_seconds and seconds < BOUND_TOLERANCE * side.bound_seconds:
-        by = f"{1 - seconds / side.bound_seconds:.0%}"
-        obstacle = (
-            NoVerdict.BEATS_BOUND,
-            f"{by} below what nothing should beat; the bound or the clock is wrong",
-        )
-    if obstacle or not predicted:
-        cause, reason = obstacle or (None, "")
-        return replace(comparison, cause=cause, reason=reason)
-    ratio = seconds / predicted
-    if len(side.rounds) < rounds_needed(settings.confidence):
-        comparison = replace(comparison, ratio=ratio)
-        if side.averages or side.imported:
-            return replace(
-                comparison, verdict=by_ratio(ratio, comparison.threshold), reason=BY_RATIO_ALONE
-            )
-        return replace(
-            comparison,
-            cause=NoVerdict.TOO_FEW_ROUNDS,
-            reason=f"{comparison.new_rounds} rounds are too few",
-        )
-    # A prediction has no spread: it stands as often as there are rounds.
-    new = round_medians([side.rounds])
-    base: Floats = np.full_like(new, predicted)
-    ends = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
-    low, high = (float(end[0]) for end in ends)
-    middle = float(np.nanmedian(new))
-    comparison = replace(
-        comparison, new_seconds=middle, ratio=middle / predicted, low=low, high=high
-    )
-    if low >= 1 + comparison.threshold or high <= 1 / (1 + comparison.threshold):
-        costs = f"costs most: {side.bottleneck}" if side.bottleneck else ""
-        return replace(
-            comparison, verdict=Verdict.SLOWER if low > 1 else Verdict.FASTER, reason=costs
-        )
-    if within(low, high, comparison.threshold):
-        return replace(comparison, verdict=Verdict.SAME)
-    return replace(
-        comparison, cause=NoVerdict.TOO_WIDE, reason=too_wide(comparison.threshold, low, high)
-    )
 
 
 def within(low: float, high: float, threshold: float) -> bool:

@@ -1,8 +1,9 @@
 """Dips: sizes in a row that take longer than the other sizes of the same run imply, at any speed of the machine.
 
 A verdict against other machines passes a network that loses most of its bandwidth between two sizes, where
-the rest makes up for it. Levels of the model are fitted to the sizes beside a dip and imply those in it
-(``implied_by``); a dip must show in the figures alone as well, without a model.
+the rest makes up for it, and one size that is broken among many. Levels of the model are fitted to the sizes
+beside a dip and imply those in it (``implied_by``); a dip must show in the figures alone as well, without a
+model.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 from statistics import median
 
 from ccbench.errors import MachineError
@@ -30,6 +32,12 @@ published logs that are called healthy no dip in both placements has more than 1
 
 OCTAVE, SPARSE = 2, 4
 """Last size of a dip over its first; of one size alone, the step to its neighbours."""
+
+ALONE = 2.5
+"""Times what other sizes imply, above which one size alone is a dip; TORN: in one placement alone, and at the
+first size, over a larger one's time, since launches warm up there."""
+
+TORN = 10.0
 
 _LINES = CURVE.without("in_place").beside("source", "source_table")
 
@@ -75,16 +83,19 @@ def _dips(system: LibrarySystem, request: LibraryRequest, points: Sequence[Point
     placements = list(grouped(points, lambda point: point.in_place).values())
     excesses = [_excesses(system, request, placement) for placement in placements]
     sizes = sorted({point.size_bytes for point in points})
-    # What goes wrong in one placement only was a disturbance.
+    # What goes wrong in one placement only was a disturbance, unless it costs all.
     least: dict[int, _Excess] = {}
-    for size in sizes if all(excesses) else ():
-        both = [own.get(size) for own in excesses]
-        members = [each for each in both if each is not None]
-        if len(members) == len(both) and all(
-            each.implied > COST and each.most > 1 for each in members
-        ):
-            least[size] = min(members, key=lambda each: each.plain)
-    dips = []
+    for size in sizes:
+        members = [own[size] for own in excesses if size in own and own[size].most > 1]
+        torn = [each for each in members if min(each.implied, each.plain) > TORN]
+        agree = len(members) == len(excesses) and all(each.implied > COST for each in members)
+        if torn or agree:
+            least[size] = min(torn or members, key=lambda each: each.plain)
+    dips = [
+        Dip(line[0].size_bytes, line[0].size_bytes, ratio)
+        for line in (sorted(own, key=lambda point: point.size_bytes) for own in placements)
+        if (ratio := _over_larger(line)) > TORN
+    ][:1]
     for slow, band in groupby(sizes, key=lambda size: size in least):
         sizes_slow = list(band)
         first, last = sizes_slow[0], sizes_slow[-1]
@@ -92,10 +103,16 @@ def _dips(system: LibrarySystem, request: LibraryRequest, points: Sequence[Point
             continue
         # A dip has sizes on either side.
         before, after = sizes[sizes.index(first) - 1], sizes[sizes.index(last) + 1]
-        alone = first >= SPARSE * before and after >= SPARSE * last
-        if last >= OCTAVE * first or alone:
+        sparse = first >= SPARSE * before and after >= SPARSE * last
+        if last >= OCTAVE * first or sparse or least[first].implied > ALONE:
             dips.append(Dip(first, last, median(least[size].implied for size in sizes_slow)))
     return dips
+
+
+def _over_larger(line: Sequence[Point]) -> float:
+    """Time of the first size of ``line`` over the least of any larger one's."""
+    first, *larger = (point.median_seconds or 0.0 for point in line)
+    return first / min(filter(None, larger), default=inf)
 
 
 def _excesses(

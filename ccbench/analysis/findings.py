@@ -25,7 +25,7 @@ from ccbench.analysis.bits import bits_findings
 from ccbench.analysis.health import ADVICE
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, SpeedWord, speed_verdicts
-from ccbench.cases.axes import AXIS, NO_OP, OVERLAP
+from ccbench.cases.axes import AXIS, OVERLAP
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.flags import About, Flag, advice_on
@@ -323,16 +323,14 @@ def beats_bound(points: Points) -> Iterator[Finding]:
 
 
 def far_from_prediction(points: Points) -> Iterator[Finding]:
-    """Cases far from their prediction; simulated points stray from none, and one rank does nothing.
-
-    Far is what 95 % of healthy systems are not, where that is known.
-    """
+    """Cases far from their prediction, of what no healthy system is known of; one rank does nothing."""
     ratios = [
         (point.median_seconds / point.predicted_seconds, point)
         for point in points
         if point.status == Status.OK
         and point.median_seconds
         and point.predicted_seconds
+        and point.predicted_low_95_seconds is None
         and point.group_ranks > 1
         if not (
             point.beats_bound
@@ -342,14 +340,6 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
         )
     ]
 
-    def beyond(far: Sequence[tuple[float, Point]]) -> str:
-        learned = all(point.predicted_low_95_seconds is not None for _, point in far)
-        return (
-            "clearly (95 % interval)"
-            if learned
-            else f"more than {percent(PREDICTION_ERROR_LIMIT)}"
-        )
-
     def times(ratio: float) -> str:
         return f"{format_ratio(ratio) if ratio >= 1 else f'{ratio:.0%} of'} the prediction"
 
@@ -358,16 +348,10 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
         costs = f", by the model {point.bottleneck} costs most" if point.bottleneck else ""
         return f"{point.label} took {format_seconds(_seconds(point))}, {times(ratio)}{flagged}{costs}"
 
-    def limits(point: Point) -> tuple[float, float]:
-        low, high = point.predicted_low_95_seconds, point.predicted_high_95_seconds
-        if low is None or high is None or not point.predicted_seconds:
-            return 1 - PREDICTION_ERROR_LIMIT, 1 + PREDICTION_ERROR_LIMIT
-        return low / point.predicted_seconds, high / point.predicted_seconds
-
     # Slower is the machine's fault or the model's; faster can only be the model's.
     for severity, word, far in (
-        ("doubt", "slower", [pair for pair in ratios if pair[0] > limits(pair[1])[1]]),
-        ("note", "faster", [pair for pair in ratios if pair[0] < limits(pair[1])[0]]),
+        ("doubt", "slower", [pair for pair in ratios if pair[0] > 1 + PREDICTION_ERROR_LIMIT]),
+        ("note", "faster", [pair for pair in ratios if pair[0] < 1 - PREDICTION_ERROR_LIMIT]),
     ):
         if far:
             # As far below as above: half of the prediction is as wrong as twice of it.
@@ -376,7 +360,7 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
             yield _finding(
                 severity,
                 f"{word}_than_predicted",
-                f"{plural(len(far), 'case')} {beyond(far)} {word} than predicted",
+                f"{plural(len(far), 'case')} more than {percent(PREDICTION_ERROR_LIMIT)} {word} than predicted",
                 f"{_most([text(*pair) for pair in far])}; half of them {middle} or further off",
                 "look for what these cases share: a size, an algorithm, a link ('ccbench topo'), a flag",
                 len(far),
@@ -583,130 +567,7 @@ def not_monotone(points: Points) -> Iterator[Finding]:
         )
 
 
-def bandwidth_dips(points: Points) -> Iterator[Finding]:
-    """Bus bandwidth that falls and comes back: a smaller and a larger size are both clearly faster."""
-
-    def is_lower(point: Point, reference: Point) -> bool:
-        # Intervals at their kind ends: the fastest that one may be is below the slowest of the other.
-        fastest, slowest = point.busbw_at(_low(point)), reference.busbw_at(_high(reference))
-        if fastest is None or slowest is None or not point.busbw or not reference.busbw:
-            return False
-        return fastest < slowest and point.busbw < (1 - CLEAR_SHARE) * reference.busbw
-
-    dips = []
-    for line in _curves(points):
-        best: Point | None = None
-        for place, point in enumerate(line):
-            # A bandwidth that falls for good is no dip: something larger must be faster again.
-            if (
-                best is not None
-                and is_lower(point, best)
-                and any(is_lower(point, larger) for larger in line[place + 1 :])
-            ):
-                dips.append(((point.busbw or 0.0) / (best.busbw or 1.0), best, point))
-            if point.busbw and (best is None or point.busbw > (best.busbw or 0.0)):
-                best = point
-    if dips:
-        share, before, dip = min(dips, key=lambda item: item[0])
-        yield _finding(
-            "doubt",
-            "bandwidth_dip",
-            f"Bus bandwidth dips at {plural(len(dips), 'size')}",
-            f"deepest: {dip.label} has {dip.busbw:.4g} GB/s, {percent(1 - share)} less than the "
-            f"{before.busbw:.4g} GB/s of {format_size(before.size_bytes)}, and larger sizes are faster again"
-            f"{_switch(before, dip)}",
-            "typical of a change of algorithm or protocol in the wrong place; compare forced algorithms at "
-            "that size",
-            len(dips),
-        )
-
-
-def slow_for_other_sizes(points: Points) -> Iterator[Finding]:
-    """Sizes that take longer than the run's other sizes imply, by levels of this machine."""
-    slow = []
-    for line in _curves(points):
-        implied = [point for point in line if point.by_other_sizes_seconds]
-        ratios = [_seconds(point) / (point.by_other_sizes_seconds or 1.0) for point in implied]
-        off = [abs(math.log(ratio)) for ratio in ratios]
-        for place, (point, ratio) in enumerate(zip(implied, ratios, strict=True)):
-            # A size is part of what its neighbours are held against: the one that is most off counts.
-            worst = off[place] == max(off[max(0, place - 1) : place + 2])
-            high = point.by_other_sizes_high_seconds or math.inf
-            if worst and _low(point) > high and _seconds(point) > (1 + CLEAR_SHARE) * high:
-                slow.append((ratio, point))
-    if slow:
-        slow.sort(key=lambda item: -item[0])
-        texts = [
-            f"{point.label} took {format_seconds(_seconds(point))}, {format_ratio(ratio)} the "
-            f"{format_seconds(point.by_other_sizes_seconds or 0.0)} that other sizes imply (at most "
-            f"{format_seconds(point.by_other_sizes_high_seconds or 0.0)})"
-            for ratio, point in slow
-        ]
-        yield _finding(
-            "doubt",
-            "slow_for_other_sizes",
-            f"{plural(len(slow), 'size')} slower than the run's other sizes imply",
-            _most(texts),
-            "measure it again: what goes away was a disturbance, and what stays is often a change of "
-            "algorithm or protocol in the wrong place; compare forced ones there",
-            len(slow),
-        )
-
-
-GUIDELINES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("all_reduce", ("reduce_scatter", "all_gather")),
-    ("all_reduce", ("reduce", "broadcast")),
-    ("reduce_scatter", ("reduce", "scatter")),
-    ("reduce_scatter", ("all_reduce",)),
-    ("all_gather", ("gather", "broadcast")),
-    ("all_gather", ("all_to_all",)),
-    ("broadcast", ("scatter", "all_gather")),
-    ("reduce", ("all_reduce",)),
-    ("gather", ("all_gather",)),
-    ("scatter", ("broadcast",)),
-)
-"""A collective, and others that one after the other do the same: it must not be slower than they together.
-
-Sizes are nccl-tests': the whole buffer on either side, so equal sizes are equal work.
-"""
-
-
 _WORK = WORK.beside("run", "simulated", "transport")
-
-
-def self_inconsistent(points: Points) -> Iterator[Finding]:
-    """Collectives slower than others that together do the same work, each by its fastest algorithm."""
-    alike = grouped(_judged(points), _WORK.without("collective", "op", "root", "in_place"))
-    fastest = [
-        {
-            collective: min(members, key=_seconds)
-            for collective, members in grouped(group, lambda point: point.collective).items()
-        }
-        for group in alike.values()
-    ]
-    for whole_name, part_names in GUIDELINES:
-        broken = []
-        for members in fastest:
-            parts = [members[part] for part in part_names if part in members]
-            if whole_name not in members or len(parts) < len(part_names):
-                continue
-            whole = members[whole_name]
-            # A sum and a product are different work.
-            ops = {point.op for point in (whole, *parts)} - {NO_OP}
-            if len(ops) <= 1 and _clearly_slower(whole, parts):
-                broken.append((_seconds(whole) / sum(map(_seconds, parts)), whole))
-        if broken:
-            ratio, worst = max(broken, key=lambda item: item[0])
-            together = " followed by ".join(part_names)
-            yield _finding(
-                "doubt",
-                "self_inconsistent",
-                f"{whole_name} slower than {together} at {plural(len(broken), 'size')}",
-                f"most: {worst.label} takes {format_seconds(_seconds(worst))}, "
-                f"{format_ratio(ratio)} {together}",
-                f"use {together} there, or force another algorithm of {whole_name}",
-                len(broken),
-            )
 
 
 def _is_forced(point: Point) -> bool:
@@ -851,10 +712,7 @@ def _band_finding(
 Rule = Callable[[Points], Iterator[Finding]]
 
 SHAPE_RULES: tuple[Rule, ...] = (
-    slow_for_other_sizes,
     not_monotone,
-    bandwidth_dips,
-    self_inconsistent,
     default_loses,
 )
 

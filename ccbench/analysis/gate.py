@@ -34,25 +34,33 @@ PASSES, FAILS, UNDECIDED = 0, 1, 3
 """Exit codes, as ``ccbench compare`` has them."""
 
 GRAVEST = (FAILS, UNDECIDED, PASSES)
-OUTCOMES = {PASSES: "PASS", FAILS: "FAIL", UNDECIDED: "CANNOT SAY"}
 
-CODES = {
-    SpeedWord.WRONG: FAILS,
-    SpeedWord.SLOW: FAILS,
-    SpeedWord.FAST: PASSES,
-    SpeedWord.CANNOT_SAY: UNDECIDED,
-    SpeedWord.NORMAL: PASSES,
-}
+
+def ended(own_code: int, judged: int) -> int:
+    """Exit code of a command: a failure first, then its own, of a crash or a hang, then what is undecided."""
+    return FAILS if judged == FAILS else own_code or judged
+
+
+def verdict_code(runs: Sequence[Run], further: Sequence[SpeedVerdict] = ()) -> int:
+    """Exit code of the verdicts on ``runs``, on machines or on speed, and of ``further`` ones."""
+    codes = [verdict.word.exit_code for verdict in further]
+    for run in runs:
+        machine = machine_verdict(run)
+        speed = () if machine is not None else speed_verdicts(run)
+        codes += [] if machine is None else [machine.exit_code]
+        codes += [verdict.word.exit_code for verdict in speed]
+    return min(codes, key=GRAVEST.index, default=PASSES)
+
 
 NOT_SLOW, NORMAL = "not-slow", "normal"
-LEVELS = {
-    NOT_SLOW: (CODES, "SLOW and WRONG fail, CANNOT SAY is undecided"),
+LEVELS: dict[str, tuple[frozenset[SpeedWord], str]] = {
+    NOT_SLOW: (frozenset(), "SLOW and WRONG fail, CANNOT SAY is undecided"),
     NORMAL: (
-        {**CODES, SpeedWord.FAST: UNDECIDED},
-        "SLOW and WRONG fail, CANNOT SAY and FAST are undecided (is the clock right?)",
+        frozenset({SpeedWord.FAST, SpeedWord.LOW}),
+        "SLOW and WRONG fail, CANNOT SAY, LOW and FAST are undecided",
     ),
 }
-"""Exit code of every word, and a sentence on them, by the name of the gate."""
+"""Words that are undecided besides CANNOT SAY, and a sentence on all, by the name of the gate."""
 
 LONGEST_REASON = 600
 
@@ -80,7 +88,9 @@ class VerdictPart:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.word.value}: {self.subject}: {self.text}"
+        # CANNOT SAY is what the gate itself says of it.
+        word = "" if self.word is SpeedWord.CANNOT_SAY else f"{self.word.value}: "
+        return f"{word}{self.subject}: {self.text}"
 
 
 @dataclass(frozen=True)
@@ -98,20 +108,25 @@ class GateOutcome:
 
     @property
     def code(self) -> int:
-        """Exit code of the command: a failure first, then its own."""
-        return FAILS if self.exit_code == FAILS else self.own_code or self.exit_code
+        """Exit code of the command."""
+        return ended(self.own_code, self.exit_code)
 
     @property
     def sentence(self) -> str:
         """``gate: FAIL (exit code 1): SLOW: nccl all_reduce, ...; threshold not-slow: ...``."""
-        outcome = f"{OUTCOMES[self.exit_code]} (exit code {self.code})"
-        return f"gate: {outcome}: {self.reason}; threshold {self.gate}: {self.threshold}"
+        text = f"gate: {self.outcome} (exit code {self.code}): {self.reason}"
+        return f"{text}; threshold {self.gate}: {self.threshold}"
+
+    @property
+    def outcome(self) -> str:
+        """PASS, FAIL or CANNOT SAY; nothing passes that does not end with 0."""
+        return {PASSES: "PASS", FAILS: "FAIL"}.get(self.code, "CANNOT SAY")
 
     @property
     def document(self) -> dict[str, Any]:
         """The outcome for programs."""
         return {
-            "outcome": OUTCOMES[self.exit_code],
+            "outcome": self.outcome,
             "gate": self.gate,
             "exit_code": self.code,
             "reason": self.reason,
@@ -129,7 +144,9 @@ def verdict_parts(verdicts: Sequence[SpeedVerdict]) -> Iterator[VerdictPart]:
             for dip in verdict.dips:
                 yield VerdictPart(subject, "own other sizes", SpeedWord.SLOW, dip.text)
             if verdict.unfinished or not verdict.regimes:
-                word = SpeedWord.WRONG if verdict.wrong else SpeedWord.CANNOT_SAY
+                # What is slow on one of the machines that it may be of does not pass.
+                unsure = SpeedWord.SLOW in dict(verdict.readings).values()
+                word = SpeedWord.CANNOT_SAY if verdict.unfinished or unsure else verdict.word
                 yield VerdictPart(subject, "", word, verdict.reason or verdict.left_out)
 
 
@@ -153,8 +170,11 @@ def gate_outcome(
         verdicts += judged_verdicts(run) if machine is None else speed_verdicts(run)
     parts = verdict_parts(verdicts)
     if gate.limits is None:
-        codes, threshold = LEVELS[gate.name]
-        checks += [(codes[part.word], str(part)) for part in parts]
+        undecided, threshold = LEVELS[gate.name]
+        checks += [
+            (UNDECIDED if part.word in undecided else part.word.exit_code, str(part))
+            for part in parts
+        ]
         threshold = " ".join(filter(None, (f"{threshold}.", expected_from(verdicts))))
     else:
         threshold = gate.limits.threshold

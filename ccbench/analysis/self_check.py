@@ -137,10 +137,7 @@ def _share_out(
     if not points or not splits:
         return 0.0, 0.0, 0.0
     random = np.random.default_rng(settings.seed)
-    rules = settings.thresholds
-    threshold = np.array(
-        [rules.of(point.collective, point.backend, point.size_bytes) for point in points]
-    )
+    threshold = np.full(len(points), settings.threshold)
     counts = rounds_of(medians)[:, None]
     ordered = np.sort(medians, axis=1)  # NaN last
     places = np.arange(medians.shape[1])

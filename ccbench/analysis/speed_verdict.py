@@ -1,18 +1,20 @@
 """Verdict on every collective of a GPU library, by regime of sizes: is this number normal?
 
 Systems that are known to be healthy lie within an interval around the model's predictions
-(``ccbench.model.library.intervals``). NORMAL is a time where nearly all of them are; SLOW and FAST are times
-far from the prediction that hardly any of them has, or none; CANNOT SAY has a reason. WRONG is a collective,
-on any backend, of which a case gave wrong elements: its times are judged by nothing else. Whatever a verdict
-leaves out it names, and NORMAL is not said where a case failed or more than half were left out.
-Simulated times get no verdict: nothing was measured.
+(``ccbench.model.library.intervals``). NORMAL is a time within the 80 % of them, LOW a longer one, SLOW one far
+from the prediction that hardly any of them has, FAST one that none has; CANNOT SAY has a reason, and of fewer
+than three systems like the one at hand nothing is called LOW or SLOW. WRONG is a collective, on any backend,
+of which a case gave wrong elements: its times are judged by nothing else. Each table of an imported text is
+judged by itself, and the worst counts. Whatever a verdict leaves out it names, and no praise is said where a
+case failed or more than half were left out. Simulated times get no verdict, nor has what no healthy system is
+known of (processors, own kernels): the figures stand alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -20,6 +22,7 @@ from typing import Any
 
 from ccbench.analysis.causes import Cause, causes_of
 from ccbench.analysis.dips import Dip, dips_of
+from ccbench.analysis.kinds import fitting_clusters, priced_on
 from ccbench.cases.axes import DEFAULT, WORK
 from ccbench.cases.capabilities import Device, PricedBy, capabilities_of
 from ccbench.cases.measurement import FAILURES, Status
@@ -28,8 +31,10 @@ from ccbench.findings import Finding
 from ccbench.flags import About, Flag
 from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
+    FEWEST_ALIKE,
     FEWEST_SYSTEMS,
     REGIMES,
+    Residuals,
     Typicality,
     false_alarms,
     regime_of,
@@ -76,10 +81,22 @@ class SpeedWord(str, Enum):
     """The verdict, the gravest first."""
 
     WRONG = "WRONG"
+    PROBLEM = "PROBLEM"
     SLOW = "SLOW"
-    FAST = "FAST"
     CANNOT_SAY = "CANNOT SAY"
+    LOW = "LOW"
+    FAST = "FAST"
     NORMAL = "NORMAL"
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of every command that ends with the word."""
+        return {"WRONG": 1, "PROBLEM": 1, "SLOW": 1, "CANNOT SAY": 3}.get(self.value, 0)
+
+
+def gravest(words: Iterable[SpeedWord]) -> SpeedWord:
+    """The gravest of ``words``; CANNOT SAY of none."""
+    return min(words, key=list(SpeedWord).index, default=SpeedWord.CANNOT_SAY)
 
 
 @dataclass(frozen=True)
@@ -157,9 +174,9 @@ class SpeedVerdict:
     """The verdict on one collective of one library, of the largest sizes first.
 
     subject: what it is on. reason: of having none at all, in which case there are no regimes.
-    causes: of being slow, the likeliest first. collapse: sizes between much faster ones. dips: sizes that are
-    slow for the run's own other sizes.
-    wrong: cases gave wrong elements; reason says how many, where.
+    causes: of being slow, the likeliest first. dips: sizes that are slow for the run's own
+    other sizes.
+    wrong: cases gave wrong elements; reason says how many, where. crashed: the program ended before its first row.
     left_out: cases that are not judged and why, and how the output ended; "" where all are judged.
     unfinished: so much is left out, or failed, that the rest speaks for no run. subjects: each, where one
     reason is that of several.
@@ -169,38 +186,35 @@ class SpeedVerdict:
     regimes: tuple[RegimeVerdict, ...] = ()
     reason: str = ""
     causes: tuple[Cause, ...] = ()
-    collapse: str = ""
     dips: tuple[Dip, ...] = ()
     wrong: bool = False
+    crashed: bool = False
     left_out: str = ""
     unfinished: bool = False
     subjects: tuple[str, ...] = ()
+    readings: tuple[tuple[str, SpeedWord], ...] = ()
 
     @cached_property
     def word(self) -> SpeedWord:
-        """The gravest of the regimes'; SLOW with a dip; not NORMAL where the run is unfinished."""
+        """The gravest of the regimes'; SLOW with a dip; no praise where the run is unfinished."""
         if self.wrong:
             return SpeedWord.WRONG
+        if self.crashed:
+            return SpeedWord.PROBLEM
         if self.dips:
             return SpeedWord.SLOW
-        order = list(SpeedWord)
-        word = min(
-            (regime.word for regime in self.regimes),
-            key=order.index,
-            default=SpeedWord.CANNOT_SAY,
-        )
-        return SpeedWord.CANNOT_SAY if self.unfinished and word is SpeedWord.NORMAL else word
-
-    @property
-    def broken(self) -> bool:
-        """True if the gap of a regime is one that nothing healthy shows."""
-        return any(regime.broken for regime in self.regimes)
+        # Slow for all that fit may still be normal for what the catalog does not have.
+        fits = {word for _, word in self.readings} & {SpeedWord.NORMAL, SpeedWord.LOW}
+        mildest = next((word for word in reversed(SpeedWord) if word in fits), None)
+        word = mildest or gravest(regime.word for regime in self.regimes)
+        return SpeedWord.CANNOT_SAY if self.unfinished and not word.exit_code else word
 
     @property
     def sentence(self) -> str:
         """``NORMAL: nccl all_reduce, 16 ranks: large messages 478 GB/s at 1 GiB, expected 430 to 490``."""
         if not self.regimes:
-            return f"{self.word.value}: {self.subject}: {self.reason}"
+            reasons = dict.fromkeys(filter(None, (self.reason, self.left_out)))
+            return f"{self.word.value}: {self.subject}: {'; '.join(reasons)}"
         parts = []
         for word in SpeedWord:
             slow = self.dips if word is SpeedWord.SLOW else ()
@@ -220,13 +234,15 @@ class SpeedVerdict:
         if self.dips and all(regime.word is not SpeedWord.SLOW for regime in self.regimes):
             evidence = "; ".join((*(dip.text for dip in self.dips), SWITCHED, LOST_PACKETS))
             cure = f"compare forced algorithms and protocols there; {COUNTERS}"
-            return Finding("doubt", "slow", (), evidence, cure, f"{self.subject}: slow sizes")
+            return Finding("problem", "slow", (), evidence, cure, f"{self.subject}: slow sizes")
         worst = next((regime for regime in self.regimes if regime.word is self.word), None)
         if worst is None or self.word not in (SpeedWord.SLOW, SpeedWord.FAST):
             return None
         subject = f"{self.subject}: {self.word.value.lower()} {WORDS[worst.regime]}"
         if self.word is SpeedWord.FAST:
-            evidence = f"{format_ratio(worst.factor)} the predicted time, and few healthy systems are as fast"
+            evidence = (
+                f"{format_ratio(worst.factor)} the predicted time: no healthy system is as fast"
+            )
             cure = "look whether clock and machine are the ones that were named, and whether data were sent"
             return Finding("doubt", "fast", (), evidence, cure, subject)
         # What each cause would give at the size that is shown; where the largest are not slow, nothing.
@@ -240,22 +256,17 @@ class SpeedVerdict:
                 signed.append(f"{text} ({cause.sign} was seen)")
             else:
                 unproven.append(text)
-        parts = [self.collapse] * bool(self.collapse)
-        parts += [f"likely: {'; or '.join(signed)}"] * bool(signed)
+        parts = [f"likely: {'; or '.join(signed)}"] * bool(signed)
         parts += [f"fits, unproven: {'; or '.join(unproven)}"] * bool(unproven)
         if not self.causes:
             parts.append("no cause that is known gives these times")
-            parts += [LOST_PACKETS] * bool(self.collapse)
         evidence = "; ".join(parts)
         checks = dict.fromkeys(cause.rule.check for cause in self.causes)
         cure = (
             "; ".join(checks)
-            or COUNTERS * bool(self.collapse)
             or "compare single nodes, pairs of nodes, and versions of the library"
         )
-        return Finding(
-            "problem" if self.broken else "doubt", "slow", (), evidence, cure, subject
-        )
+        return Finding("problem", "slow", (), evidence, cure, subject)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -265,6 +276,7 @@ class SpeedVerdict:
             "subject": self.subject,
             "sentence": self.sentence,
             "reason": self.reason or None,
+            "readings": {name: word.value for name, word in self.readings} or None,
             "left_out": self.left_out or None,
             "regimes": [
                 {
@@ -327,14 +339,14 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
             continue
         left_out, unfinished = left_out_of(run, started_points)
         judged = list(filter(is_measurement, started_points))
+        if capabilities_of(points[0].backend).priced_by is not PricedBy.GPU_LIBRARY:
+            continue
         reason, verdict = _verdict(run, name, judged) if judged else (left_out, None)
         if verdict is not None:
             verdicts.append(replace(verdict, left_out=left_out, unfinished=unfinished))
         else:
             unsaid[reason].append(name)
-    verdicts.sort(
-        key=lambda each: (not each.wrong, not each.broken, list(SpeedWord).index(each.word))
-    )
+    verdicts.sort(key=lambda each: list(SpeedWord).index(each.word))
     for reason, (name, *more) in unsaid.items():
         verdicts.append(
             SpeedVerdict(
@@ -359,7 +371,9 @@ def unmeasured(files: Sequence[Imported]) -> tuple[SpeedVerdict, ...]:
         elif file.log.outcome in (LogOutcome.CRASHED, LogOutcome.HUNG):
             verdicts.append(
                 SpeedVerdict(
-                    file.log.source, reason=f"{ended}{detail}; no case could be imported"
+                    file.log.source,
+                    reason=f"{ended}{detail} before its first row",
+                    crashed=True,
                 )
             )
     return tuple(verdicts)
@@ -410,6 +424,8 @@ def left_out_of(run: Run, points: Sequence[Point]) -> tuple[str, bool]:
     """Words for points that are not judged and how their output ended; whether these forbid NORMAL."""
     reasons = Counter(filter(None, map(_why_unjudged, points)))
     parts = []
+    if any(point.wrong_elements is None and point.status is Status.OK for point in points):
+        parts.append("results were not checked")
     if count := reasons.total():
         texts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         parts.append(f"{count} of {plural(len(points), 'case')} not judged: {texts}")
@@ -473,10 +489,7 @@ def _verdict(
 ) -> tuple[str, SpeedVerdict | None]:
     """The verdict on ``points`` of one collective, or the reason of having none."""
     first = points[0]
-    able = capabilities_of(first.backend)
-    if able.priced_by is not PricedBy.GPU_LIBRARY:
-        own = "ccbench's own kernels are" if able.own_kernels else f"{first.backend} is"
-        return f"{own} measured on no systems that are known to be healthy", None
+    request = request_of(run.manifest, first)
     try:
         system = recorded_system(run.manifest, first)
     except MachineError as error:
@@ -485,12 +498,12 @@ def _verdict(
         reasons = [
             str(note).partition(f"{first.source}: no predictions: ")[2] for note in notes or ()
         ]
-        return next(filter(None, reasons), str(error)), None
-    request = request_of(run.manifest, first)
+        why = next(filter(None, reasons), str(error))
+        return why, None if isinstance(request, str) else _on_any(run, subject, points, request)
     if isinstance(request, str):
         return request, None
     if system.generation is Generation.ASCEND:
-        return f"no times of {able.library or first.backend} on healthy systems are known", None
+        return f"no times of {first.backend} on healthy systems are known", None
     judged = [
         point
         for point in points
@@ -504,53 +517,113 @@ def _verdict(
             else "no prediction with an interval was made"
         )
         return why, None
-    predicted = [point.predicted_seconds or 0.0 for point in judged]
-    measured = [point.median_seconds or 0.0 for point in judged]
-    sizes = [point.size_bytes for point in judged]
-    typical = typicality(system, sizes, predicted, measured)
-    regimes = []
-    for regime, _ in reversed(REGIMES):
-        members = [point for point in judged if regime_of(point.size_bytes) == regime]
-        if members:
-            regimes.append(regime_verdict(regime, members, typical.get(regime)))
-    causes = _causes(run, system, request, judged, regimes)
+    # A table that is slow is slow, whatever another one of the same text gave.
+    tables = list(grouped(judged, lambda point: point.source_table).values())
+    regimes = _worst([table_regimes(system, table) for table in tables])
     return "", SpeedVerdict(
         subject,
-        tuple(regimes),
-        causes=causes,
-        collapse=collapse_text(judged),
+        regimes,
+        causes=_causes(run, system, request, judged, regimes),
         dips=dips_of(system, request, judged),
     )
 
 
-COLLAPSE = 0.5
-"""A size whose bus bandwidth is below this share of a smaller and of a larger size's is collapsed."""
+READINGS = {
+    SpeedWord.NORMAL: "normal for",
+    SpeedWord.LOW: "low for",
+    SpeedWord.FAST: "faster than any",
+    SpeedWord.SLOW: "slow for",
+}
+"""Words before the machines that a run may be of."""
+
+MOST_MACHINES = 3
+"""Machines that one word names."""
 
 
-def collapse_text(points: Sequence[Point]) -> str:
-    """``collapse in place from 16 MiB to 2 GiB``, where two sizes or more in a row are; "" where none are."""
-    texts = []
-    for in_place in (False, True):
-        line = sorted(
-            (
-                point
-                for point in points
-                if point.in_place is in_place and regime_of(point.size_bytes) != "latency"
-            ),
-            key=lambda point: point.size_bytes,
-        )
-        rates = [point.busbw or 0.0 for point in line]
-        low = [
-            point
-            for place, point in enumerate(line)
-            if rates[place] < COLLAPSE * min(max(rates[: place + 1]), max(rates[place:]))
+def _on_any(
+    run: Run, subject: str, points: Sequence[Point], request: LibraryRequest
+) -> SpeedVerdict | None:
+    """A reading of ``points`` on each machine that they may be of; None where none can be read."""
+    tables = list(grouped(points, lambda point: point.source_table).values())
+    readings: dict[tuple[str, str], SpeedWord] = {}
+    shown: RegimeVerdict | None = None
+    for machine, network, cluster in fitting_clusters(run.manifest, points[0]):
+        priced = [priced_on(cluster, request, table) for table in tables]
+        regimes = _worst([table_regimes(cluster.system, table) for table in priced if table])
+        word = gravest(regime.word for regime in regimes)
+        if word in READINGS:
+            readings[machine, network] = word
+            shown = shown or regimes[0]
+    if shown is None:
+        return None
+    figure = shown.figure(shown.point.median_seconds or 0.0)
+    parts = [f"{WORDS[shown.regime]} {figure} at {shown.point.size}"]
+    for word, text in READINGS.items():
+        fitting = [pair for pair, its_word in readings.items() if its_word is word]
+        machines = [
+            f"{machine} on {' or '.join(network for _, network in pairs)}".removesuffix(" on ")
+            for machine, pairs in grouped(fitting, lambda pair: pair[0]).items()
         ]
-        if len(low) > 1:
-            texts.append(
-                f"{'in' if in_place else 'out of'} place from {low[0].size} to {low[-1].size}"
+        more = f" and {len(machines) - MOST_MACHINES} more" * (len(machines) > MOST_MACHINES)
+        parts += [f"{text} {', '.join(machines[:MOST_MACHINES])}{more}"] * bool(machines)
+    networks = " and --network" * any(network for _, network in readings)
+    parts.append(f"--machine{networks} {'say' if networks else 'says'} which it is")
+    named = ((" on ".join(filter(None, pair)), word) for pair, word in readings.items())
+    return SpeedVerdict(subject, reason="; ".join(parts), readings=tuple(named))
+
+
+def _worst(tables: Sequence[Sequence[RegimeVerdict]]) -> tuple[RegimeVerdict, ...]:
+    """The gravest verdict on each regime, the largest sizes first; it says of how many tables it is the worst."""
+    regimes = []
+    for regime, _ in reversed(REGIMES):
+        members = [each for table in tables for each in table if each.regime == regime]
+        if members:
+            word = gravest(each.word for each in members)
+            worst = max(
+                (each for each in members if each.word is word), key=lambda each: each.factor
             )
-    faster = "smaller and larger sizes are more than twice as fast"
-    return f"collapse {' and '.join(texts)}: {faster}" if texts else ""
+            if len(members) > 1 and any(each.word is not word for each in members):
+                where = f"table {worst.point.source_table}, the worst of {len(members)}"
+                worst = replace(worst, reason="; ".join(filter(None, (worst.reason, where))))
+            regimes.append(worst)
+    return tuple(regimes)
+
+
+def table_regimes(
+    system: LibrarySystem, points: Sequence[Point], learned: Residuals | None = None
+) -> tuple[RegimeVerdict, ...]:
+    """Verdicts on the regimes of ``points``, of one table with predictions and intervals, the largest sizes first.
+
+    Large messages are judged at their median and at the largest size, which is what people quote. learned: as of
+    ``typicality``.
+    """
+
+    def placed(some: Sequence[Point]) -> dict[str, Typicality]:
+        return typicality(
+            system,
+            [point.size_bytes for point in some],
+            [point.predicted_seconds or 0.0 for point in some],
+            [point.median_seconds or 0.0 for point in some],
+            learned,
+        )
+
+    most = max(point.size_bytes for point in points)
+    regimes = grouped(points, lambda point: regime_of(point.size_bytes))
+    ends = {"large": [point for point in regimes.get("large", ()) if point.size_bytes == most]}
+    typical, of_ends = (
+        placed([point for members in chosen.values() for point in members])
+        for chosen in (regimes, {**regimes, **ends})
+    )
+    verdicts = []
+    for regime, _ in reversed(REGIMES):
+        if members := regimes.get(regime):
+            verdict = regime_verdict(regime, members, typical.get(regime))
+            if end := ends.get(regime):
+                at_end = regime_verdict(regime, end, of_ends.get(regime))
+                if at_end.word is not verdict.word is not gravest((at_end.word, verdict.word)):
+                    verdict = replace(at_end, case_ids=verdict.case_ids)
+            verdicts.append(verdict)
+    return tuple(verdicts)
 
 
 def _factor(point: Point) -> float:
@@ -568,29 +641,33 @@ def regime_verdict(
         frozenset(point.case_id for point in points),
     )
     verdict = RegimeVerdict(regime, SpeedWord.NORMAL, shown, *ratios, ids, typical)
-    # A gap as wide as that needs no statistics.
-    if verdict.broken:
-        return replace(verdict, word=SpeedWord.SLOW)
+    if impossible := next((point for point in points if point.beats_bound), None):
+        verdict = replace(verdict, word=SpeedWord.CANNOT_SAY, point=impossible)
+        bound = verdict.figure(impossible.bound_seconds or 0.0)
+        return replace(verdict, reason=f"impossible: the machine's bound is {bound}")
+    low, high = verdict.usual_seconds or (0.0, math.inf)
+    seconds = shown.median_seconds or 0.0
+    if low <= seconds <= high and not verdict.broken:
+        return verdict
     if typical is None:
         reason = f"fewer than {FEWEST_SYSTEMS} healthy systems are known at these sizes"
         return replace(verdict, word=SpeedWord.CANNOT_SAY, reason=reason)
-    low, high = verdict.usual_seconds or (0.0, math.inf)
-    seconds = shown.median_seconds or 0.0
-    if typical.slow and seconds > high:
+    of = plural(typical.systems, "healthy system")
+    if seconds < low:
+        reason = f"as fast: {typical.as_fast or 'none'} of {of}"
+        word = SpeedWord.NORMAL if typical.as_fast else SpeedWord.FAST
+        return replace(verdict, word=word, reason=reason)
+    if typical.alike < FEWEST_ALIKE:
+        name, ratio = typical.nearest
+        reason = (
+            f"healthy systems like it are known: {typical.alike or 'none'}; "
+            f"the nearest, {name}, takes {format_ratio(ratio)} the predicted time"
+        )
+        return replace(verdict, word=SpeedWord.CANNOT_SAY, reason=reason)
+    if verdict.broken or typical.slow:
         return replace(verdict, word=SpeedWord.SLOW)
-    if typical.fast and seconds < low:
-        return replace(verdict, word=SpeedWord.FAST)
-    if low <= seconds <= high:
-        return verdict
-    side, count = ("slow", typical.as_slow) if seconds > high else ("fast", typical.as_fast)
-    reason = f"as {side}: {count or 'none'} of {plural(typical.systems, 'healthy system')}"
-    # Far out, but not so far that it could not be one of the healthy ones.
-    least, most = (
-        shown.predicted_low_95_seconds or 0.0,
-        shown.predicted_high_95_seconds or math.inf,
-    )
-    word = SpeedWord.NORMAL if count and least <= seconds <= most else SpeedWord.CANNOT_SAY
-    return replace(verdict, word=word, reason=reason)
+    reason = f"as slow: {typical.as_slow or 'none'} of {of}"
+    return replace(verdict, word=SpeedWord.LOW, reason=reason)
 
 
 def _causes(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from ccbench.analysis.bits import share_text
+from ccbench.analysis.speed_verdict import SpeedVerdict, gravest
 from ccbench.results import Point
 from ccbench.units import percent, plural
 
@@ -15,43 +16,6 @@ DEFAULT_THRESHOLD = 0.05
 
 MODEL = "model"
 """Name of the base where a run is compared with its own predictions."""
-
-LARGEST_SIZE_BYTES = 2**62
-
-
-@dataclass(frozen=True)
-class ThresholdRule:
-    """A threshold and what it is for; an empty set is for all. Sizes are inclusive."""
-
-    threshold: float
-    collectives: frozenset[str] = frozenset()
-    backends: frozenset[str] = frozenset()
-    from_bytes: int = 0
-    to_bytes: int = LARGEST_SIZE_BYTES
-
-    def fits(self, collective: str, backend: str, size_bytes: int) -> bool:
-        """True if the rule is for such a point."""
-        return (
-            (not self.collectives or collective in self.collectives)
-            and (not self.backends or backend in self.backends)
-            and self.from_bytes <= size_bytes <= self.to_bytes
-        )
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """The default and its exceptions; of those that fit a point the last one rules."""
-
-    default: float = DEFAULT_THRESHOLD
-    rules: tuple[ThresholdRule, ...] = ()
-
-    def of(self, collective: str, backend: str, size_bytes: int) -> float:
-        """The threshold of one point, a fraction."""
-        for rule in reversed(self.rules):
-            if rule.fits(collective, backend, size_bytes):
-                return rule.threshold
-        return self.default
-
 
 FINE, REGRESSION, NO_VERDICT = 0, 1, 3
 """Exit codes."""
@@ -81,7 +45,6 @@ class NoVerdict(str, Enum):
     NO_TIME = "no time"
     TOO_FEW_ROUNDS = "too few rounds"
     TOO_WIDE = "interval too wide"
-    NO_PREDICTION = "no prediction"
     BEATS_BOUND = "beats the bound"
 
 
@@ -89,7 +52,7 @@ class NoVerdict(str, Enum):
 class Settings:
     """Settings of a comparison.
 
-    thresholds: the least change that counts, as a fraction. confidence: of intervals, and one minus the
+    threshold: the least change that counts, as a fraction. confidence: of intervals, and one minus the
     share of false findings that is let pass. undecided: share of points whose interval may be too wide before
     the exit code says so. accepted_flags: flags that make nothing doubtful. across_machines: other devices
     are no reason for having no verdict. by_systems: against a model or published figures, where the spread of
@@ -98,7 +61,7 @@ class Settings:
     everything that is drawn.
     """
 
-    thresholds: Thresholds = field(default_factory=lambda: Thresholds(DEFAULT_THRESHOLD))
+    threshold: float = DEFAULT_THRESHOLD
     confidence: float = 0.95
     undecided: float = 0.0
     accepted_flags: frozenset[str] = frozenset()
@@ -145,6 +108,8 @@ class Comparison:
     @property
     def words(self) -> str:
         """The verdict, and its reason where there is one."""
+        if self.cause is NoVerdict.DOUBTFUL:
+            return f"doubtful, for {self.reason}"
         verdict = "wrong results" if self.wrong else self.verdict.value
         return f"{verdict}: {self.reason}" if self.reason else verdict
 
@@ -160,7 +125,7 @@ class Compared:
 
     notes: what differs between the runs and keeps nothing from being compared. left_out: lines about
     points that are none (unsupported in both runs). unread: files of the runs that could not be read; notes
-    name them.
+    name them. own: the verdicts on the new run itself, where the base is healthy systems: they decide.
     """
 
     base: str
@@ -170,6 +135,7 @@ class Compared:
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     unread: int = 0
+    own: tuple[SpeedVerdict, ...] = ()
 
     def of(self, verdict: Verdict) -> tuple[Comparison, ...]:
         """Points with that verdict."""
@@ -198,6 +164,8 @@ class Compared:
                 return REGRESSION
             open_bits = any(point.bits_reason for point in self.points)
             return NO_VERDICT if open_bits or self.unread or not self.changed_bits else FINE
+        if self.own:
+            return gravest(verdict.word for verdict in self.own).exit_code
         # What was found outranks what was not looked at.
         if any(point.verdict is Verdict.SLOWER or point.wrong for point in self.points):
             return REGRESSION
@@ -241,16 +209,20 @@ class Compared:
         used = sorted({point.threshold for point in self.points if point.ratio is not None})
         span = " to ".join(dict.fromkeys(map(percent, (used[0], used[-1])))) if used else ""
         if not self.settings.by_systems:
-            named = " (rules by point)" * bool(self.settings.thresholds.rules)
-            return f"threshold {span or percent(self.settings.thresholds.default)}{named}"
+            return f"threshold {span or percent(self.settings.threshold)}"
         return (
             f"threshold {span}, by point: what 95 % of {'' if self.base == MODEL else 'pairs of '}healthy "
-            f"systems stay within, {percent(self.settings.thresholds.default)} where that is not known"
+            f"systems stay within, {percent(self.settings.threshold)} where that is not known"
         )
 
     @property
     def sentence(self) -> str:
-        """The verdict in one line."""
+        """The verdict in one line: of the new run itself where the base is healthy systems."""
+        return self.own[0].sentence if self.own else self.sums
+
+    @property
+    def sums(self) -> str:
+        """Points by verdict."""
         counts = self.counts
         words = {FINE: "no regression", REGRESSION: "REGRESSION", NO_VERDICT: "NO VERDICT"}[
             self.exit_code
@@ -263,4 +235,5 @@ class Compared:
         if self.settings.same_bits:
             # Times decide nothing then, and must not read as if they had passed.
             return f"{words} of bits: {self.bits_text or 'no point has any'}; times: {times}"
-        return f"{words}: {times}" + (f"; {self.bits_text}" if self.bits_text else "")
+        word = "" if self.own else f"{words}: "
+        return f"{word}{times}" + (f"; {self.bits_text}" if self.bits_text else "")

@@ -146,7 +146,6 @@ def compare(
         DEFAULT_THRESHOLD,
         MODEL,
         Settings,
-        Thresholds,
     )
     from ccbench.report.comparison_text import document, junit, markdown, screen
     from ccbench.results import open_run
@@ -168,7 +167,7 @@ def compare(
         0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%"
     )
     settings = Settings(
-        thresholds=Thresholds(default),
+        threshold=default,
         confidence=confidence,
         undecided=undecided,
         across_machines=across_machines,

@@ -23,7 +23,7 @@ def gates(command: Command) -> Command:
         is_flag=False,
         flag_value="not-slow",
         metavar="[normal|not-slow|FILE]",
-        help="Exit code 1 for SLOW and WRONG, 3 for CANNOT SAY; normal: 3 for FAST too; FILE: by "
+        help="A last line with the outcome, and why; normal: exit code 3 for LOW and FAST too; FILE: by "
         "'ccbench predict --gate-file'.",
     )(command)
 
@@ -39,7 +39,7 @@ def opened(name: str | None) -> Gate | None:
 
 @dataclass(frozen=True)
 class Gated:
-    """Additions of a command for its gate: none without one. own_code: what it ends with but for the gate."""
+    """Additions of a command for its gate: none without one. own_code: what it ends with then."""
 
     outcome: GateOutcome | None = None
     own_code: int = 0
@@ -66,12 +66,12 @@ def gated(
     runs: Sequence[Run],
     further: Sequence[SpeedVerdict] = (),
 ) -> Gated:
-    """Hold ``runs`` and ``further`` verdicts against ``gate``; nothing where there is neither.
+    """Hold ``runs`` and ``further`` verdicts against ``gate``; without one their words are the exit code.
 
-    own_code: exit code of the command but for the gate.
+    own_code: exit code of the command but for verdicts.
     """
-    if gate is None or not (runs or further):
-        return Gated(None, own_code)
-    from ccbench.analysis.gate import gate_outcome
+    from ccbench.analysis.gate import ended, gate_outcome, verdict_code
 
+    if gate is None or not (runs or further):
+        return Gated(None, ended(own_code, verdict_code(runs, further)))
     return Gated(gate_outcome(gate, runs, further, own_code), own_code)

@@ -11,6 +11,7 @@ import click
 
 from ccbench.cli.gating import gated, gates, opened
 from ccbench.cli.output import (
+    NO_VERDICT_EXIT_CODE,
     PacedLines,
     as_json,
     files_meant,
@@ -71,9 +72,8 @@ def import_files(
     The tool is recognised from the file's text. --machine, --nodes, --ranks, --network, --library and
     --dtype state what it does not; a library or type other than the file's is an error. Tables that still
     lack their ranks are left out and listed. Without --machine, predictions are of the catalog's machine if
-    the file's devices determine it, and a note says so. Exit code 1: a case gave wrong results; 4: the
-    program hung; 5: it crashed, the output is cut off, or something was left out. With
-    --gate, 1 also: SLOW; 3: CANNOT SAY.
+    the file's devices determine it, and a note says so. Exit code 1: SLOW, WRONG, or a crash before the first
+    row; 3: CANNOT SAY; 4: the program hung; 5: it crashed, the output is cut off, or something was left out.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
     from ccbench.report.present import first
@@ -88,6 +88,7 @@ def import_files(
     with with_stdin(files) as paths:
         once, again = each_once(files_meant(paths))
         imported_files, problems = _imported(once, system)
+        nothing = NO_VERDICT_EXIT_CODE if all(path.is_file() for path in once) else 2
     left_out = [*problems, *(line for file in imported_files for line in file.refused)]
     folder = None
     if any(file.cases for file in imported_files):
@@ -123,9 +124,9 @@ def import_files(
     for line in first(remarks, MOST_NOTES, "and {} more notes, in --json"):
         say(f"note: {line}")
     if folder is None:
-        say("ccbench: error: import: nothing could be imported; the notes above say why")
+        say("ccbench: import: nothing could be imported; the notes above say why")
         if not verdicts:
-            return 2
+            return nothing
     return outcome.code
 
 

@@ -206,8 +206,8 @@ def open_closed_streams() -> None:
 
 COLOURS = {
     **dict.fromkeys(("NORMAL", "HEALTHY"), 32),
-    **dict.fromkeys(("SLOW", "WRONG", "UNHEALTHY", "REGRESSION", "Problem"), 31),
-    **dict.fromkeys(("FAST", "CANNOT SAY", "NO VERDICT", "Doubt"), 33),
+    **dict.fromkeys(("SLOW", "WRONG", "UNHEALTHY", "REGRESSION", "PROBLEM", "Problem"), 31),
+    **dict.fromkeys(("FAST", "LOW", "CANNOT SAY", "NO VERDICT", "Doubt"), 33),
 }
 """Words of verdicts and their colours (ECMA-48): green, red, yellow."""
 

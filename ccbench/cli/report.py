@@ -72,8 +72,8 @@ def report(
     """Draw plots and tables of each RUN (a run folder), several in one picture.
 
     Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network. Format
-    junit has the verdicts on a run. Exit code 1: a case gave wrong results; 3: no run has a case that can be
-    read. With --gate, 1 also: SLOW; 3: CANNOT SAY.
+    junit has the verdicts on a run. Exit code 1: SLOW or WRONG; 3: CANNOT SAY, or no run has a case that can be
+    read.
     """
     from ccbench.analysis.machine_verdict import fleet_document
     from ccbench.analysis.speed_verdict import speed_verdicts

@@ -247,7 +247,7 @@ def _ended(suite: Suite, outcome: RunOutcome, gate: Gate | None) -> tuple[int, G
     # Bits of one request that differ are wrong data to who asks for bits.
     if not code and any(sweep.accuracy for sweep in suite.sweep):
         code = exit_code_of([load_run(outcome.folder)])
-    if gate is None or outcome.interrupted:
+    if outcome.interrupted:
         return code, Gated()
     judged = gated(gate, code, (load_run(outcome.folder),))
     return judged.code, judged

@@ -404,30 +404,6 @@ def _measured_as(observations: Sequence[Observation]) -> MeasuredAs:
     return launched.most_common(1)[0][0]
 
 
-def from_other_sizes(observation: Observation) -> Mapping[int, Prediction]:
-    """Place -> that size of ``observation`` as the sizes measured on either side imply it, with its interval.
-
-    Levels are fitted to every other size and predict those between, so that no size is among its own anchors.
-    Of fewer than FEWEST_TO_HOLD_OUT there are none. Raises MachineError for what the model does not know.
-    """
-    sizes = sorted(set(observation.request.size_bytes))
-    predictions: dict[int, Prediction] = {}
-    if len(sizes) < FEWEST_TO_HOLD_OUT:
-        return predictions
-    for fitted_sizes in (sizes[::2], sizes[1::2]):
-        fitted_places = [
-            place
-            for place, size in enumerate(observation.request.size_bytes)
-            if size in fitted_sizes
-        ]
-        inner = {*sizes[1:-1]} - {*fitted_sizes}
-        places = [
-            place for place, size in enumerate(observation.request.size_bytes) if size in inner
-        ]
-        predictions.update(implied_by(observation, fitted_places, places))
-    return predictions
-
-
 def implied_by(
     observation: Observation, fitted_places: Sequence[int], places: Sequence[int]
 ) -> Mapping[int, Prediction]:

@@ -114,7 +114,6 @@ COLUMNS = (
         lambda point: point.busbw if point.group_ranks > 1 else None,
     ),
     _number("predicted", 5, "predicted_seconds", format_seconds),
-    _number("by other sizes", 4, "by_other_sizes_seconds", format_seconds),
     _number("library says", 4, "library_estimate_seconds", format_seconds),
     _number("of bound", 6, "bound_share", percent),
     ShownColumn("slowest part", right=False, keep=6, value="slowest_group"),
@@ -190,12 +189,6 @@ def screen_table(run: Run, width: int) -> str:
     notes = ["; ".join(text for title, text in meanings.items() if title in titles)]
     notes += [f"{DOUBTFUL} flagged as doubtful"] * (not all(point.trusted for point in points))
     notes += doubts(points) if FLAGS in dropped else []
-    if "by other sizes" not in dropped and any(
-        point.by_other_sizes_seconds for point in points
-    ):
-        notes.append(
-            "by other sizes: as the run's other sizes imply, with this machine's own levels"
-        )
     unshown = ", ".join(name for name in dropped if name != FLAGS)
     notes += [f"not shown for want of width: {unshown}"] * bool(unshown)
     notes += [f"{label}: {meaning_of(label)}"] * bool(label)
@@ -240,9 +233,6 @@ CSV_NAMES = (
     "busbw_GB_s",
     "bound_seconds",
     "predicted_seconds",
-    "by_other_sizes_seconds",
-    "by_other_sizes_low_seconds",
-    "by_other_sizes_high_seconds",
     "library_estimate_seconds",
     "slowest_group",
     "bound_share",

@@ -92,6 +92,7 @@ def screen(compared: Compared, width: int = 80) -> str:
     for point in undecided:
         by_cause.setdefault(point.cause, []).append(point)
     blocks["No verdict, interval too wide"] = by_cause.pop(NoVerdict.TOO_WIDE)
+    blocks["Doubtful"] = by_cause.get(NoVerdict.DOUBTFUL, [])
     shown = [SOURCE_COLUMN] * (len({point.point.source for point in compared.points}) > 1)
     shown += [*COLUMNS, *[ALLOWED_COLUMN] * compared.settings.by_systems]
     lines = _wrapped(
@@ -117,7 +118,8 @@ def screen(compared: Compared, width: int = 80) -> str:
     notes += first(counted, MOST_NOTES, "and {} more reasons")
     remarks = first(compared.notes, MOST_NOTES, "and {} more, all in --format json")
     notes += [f"note: {remark}" for remark in (*remarks, *compared.left_out)]
-    lines += [line for text in (*notes, compared.sentence) for line in _wrapped(text, width)]
+    verdicts = [compared.sums, *(verdict.sentence for verdict in reversed(compared.own))]
+    lines += [line for text in (*notes, *verdicts) for line in _wrapped(text, width)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -137,7 +139,7 @@ def self_check_screen(check: SelfCheck, width: int = 80) -> str:
         f"false alarms: {check.false_alarms:.3%} of points in {check.splits} share-outs of the rounds, "
         f"{check.alarmed:.1%} of share-outs with any (let pass: {MOST_FALSE:.0%} of points)",
         f"planted slow-downs of {INJECTED_THRESHOLDS:g} thresholds found: {check.found:.1%} "
-        f"(threshold {settings.thresholds.default:.3g}, confidence {settings.confidence:.4g})",
+        f"(threshold {settings.threshold:.3g}, confidence {settings.confidence:.4g})",
     ]
     # Shares of nothing would read like good news.
     lines += shares if check.points else []
@@ -277,14 +279,13 @@ def sentences(each: Sequence[Compared]) -> list[str]:
 def _time_and_change(row: Comparison) -> str:
     """``1.2 ms +20.0% slower``, as far as it is there; ``?`` for no verdict."""
     _, _, _, new, change, _ = (column.text(row) for column in COLUMNS)
-    verdict = row.words.partition(":")[0].replace("no verdict", "?")
+    verdict = row.words.partition(":")[0].partition(", for")[0].replace("no verdict", "?")
     return " ".join(filter(None, (new, change, verdict)))
 
 
 def _settings(settings: Settings) -> dict[str, Any]:
     return {
-        "threshold": settings.thresholds.default,
-        "threshold_rules": len(settings.thresholds.rules),
+        "threshold": settings.threshold,
         "accepted_flags": sorted(settings.accepted_flags),
         **values_of(settings, "confidence", "undecided", "across_machines", "draws", "seed"),
     }

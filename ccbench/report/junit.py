@@ -21,8 +21,10 @@ NOTE = "system-out"
 
 KINDS = {
     SpeedWord.WRONG: "failure",
+    SpeedWord.PROBLEM: "failure",
     SpeedWord.SLOW: "failure",
     SpeedWord.FAST: NOTE,
+    SpeedWord.LOW: NOTE,
     SpeedWord.CANNOT_SAY: "error",
     SpeedWord.NORMAL: "",
 }

@@ -21,7 +21,6 @@ from ccbench.analysis.findings import (
     variant_sentence,
 )
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
-from ccbench.analysis.other_sizes import with_other_sizes
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
 from ccbench.analysis.speed_verdict import (
     UNJUDGED_FLAGS,
@@ -67,7 +66,7 @@ def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Poin
     source added.
     """
     labels = table_labels(run.points)
-    points = run.points if baseline else with_other_sizes(run)
+    points = run.points
     if not name and not baseline and not any(labels):
         return points
     return tuple(

@@ -172,8 +172,6 @@ class Point(Case, Rounding):
     run, baseline: how a report names the run where several are drawn. machine: as the run's manifest names
     it, else the devices as an imported output does. network: between nodes, as the run's options or a
     published row name it; empty where neither does. gpu: of a published row.
-    by_other_sizes_seconds: as the run's other sizes imply; low and high: where 95 % of such times lie (see
-    ``ccbench.analysis.other_sizes``).
     algbw, busbw: in GB/s; of a pair or of one group.
     """
 
@@ -207,9 +205,6 @@ class Point(Case, Rounding):
     predicted_high_95_seconds: float | None = None
     predicted_origin: str = ""
     bottleneck: str = ""
-    by_other_sizes_seconds: float | None = None
-    by_other_sizes_low_seconds: float | None = None
-    by_other_sizes_high_seconds: float | None = None
     rank_median_seconds: tuple[float, ...] = ()
     rank_waiting_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
     rank_cpu_share: tuple[float, ...] = ()

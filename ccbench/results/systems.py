@@ -368,7 +368,7 @@ class Pricer:
                 self.remarks.setdefault(
                     f"{mismatch}; predictions are for the former, on the same kind of slots"
                 )
-            cluster = _cluster(system, case.ranks, case.nodes)
+            cluster = cluster_on(system, case.ranks, case.nodes)
         except MachineError as error:
             self.problems.setdefault(f"no predictions for {case.ranks} ranks: {error}")
             return None
@@ -425,7 +425,7 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
         )
     if name in catalog_names():
         system = StatedSystem(nodes=nodes, network=network, source=name)
-        return _cluster(system, point.ranks, point.nodes).system
+        return cluster_on(system, point.ranks, point.nodes).system
     if manifest.topology is None or manifest.topology.name != name:
         raise MachineError(
             f"run.json does not hold the machine {name}; name one of 'ccbench list machines'"
@@ -436,7 +436,7 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
 
 
 @lru_cache(maxsize=64)
-def _cluster(system: StatedSystem, ranks: int, nodes: int) -> Cluster:
+def cluster_on(system: StatedSystem, ranks: int, nodes: int) -> Cluster:
     """The machine that was measured: what the log shows of its nodes counts before what the user says."""
     node = _node(system.source)
     if len(node.gpus) > MOST_OF_A_HOST:

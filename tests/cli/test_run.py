@@ -22,6 +22,7 @@ from ccbench.errors import RunFolderError
 from ccbench.findings import Finding
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext, named_context
+from ccbench.results import Manifest
 from ccbench.runner.planning import Plan, RunOptions, plan_suite
 from ccbench.runner.progress import Progress
 from ccbench.runner.run import RunOutcome, run_suite
@@ -70,7 +71,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     )
     monkeypatch.setattr("ccbench.report.wording.verdict_lines", lambda run: ["all is well"])
     monkeypatch.setattr(
-        "ccbench.results.load_run", lambda path: SimpleNamespace(path=path, points=())
+        "ccbench.results.load_run",
+        lambda path: SimpleNamespace(path=path, points=(), manifest=Manifest()),
     )
     monkeypatch.setattr("ccbench.analysis.speed_verdict.speed_verdicts", lambda run: ())
     return made

@@ -53,11 +53,7 @@ def numbers(ratio: str) -> list[float]:
 
 
 def dips_and_turns(points: Sequence[Point]) -> list[str]:
-    return [
-        finding.kind
-        for finding in findings_of(points)
-        if finding.kind in ("not_monotone", "bandwidth_dip")
-    ]
+    return [finding.kind for finding in findings_of(points) if finding.kind == "not_monotone"]
 
 
 def groups_run(path: Path, **edits: Any) -> Run:

@@ -66,6 +66,12 @@ leaves. From it on what none of the known systems shows counts too, even where t
 FEWEST_SYSTEMS = 8
 """With fewer nothing is said."""
 
+FEWEST_ALIKE = 3
+"""Healthy systems of the same nodes, network and links without which nothing is called slow or low."""
+
+UNIFORM = frozenset({"NVSwitch", "one GPU a node"})
+"""What joins the GPUs of a node in the same form in every generation; cards and meshes differ by theirs."""
+
 TAIL_SHARES = (0.05, 0.5, 0.95)
 """Transfer's shares of the time that small, middle and large sizes mostly have: each has tails of its own, since
 errors of middle sizes, where protocols change, have the longest."""
@@ -107,7 +113,8 @@ class Typicality:
 
     ratio: median of measured over predicted time. p_slow, p_fast: share of the systems, this one counted,
     that are at least as slow, or as fast, for their prediction; times the number of regimes that were looked
-    at (Bonferroni), at most 1. as_slow, as_fast: how many of ``systems`` are, whatever their weights.
+    at (Bonferroni), at most 1. as_slow, as_fast: how many of ``systems`` are, whatever their weights. alike:
+    how many of them have the same nodes, network and links. nearest: name and ratio of the one most alike.
     """
 
     regime: str
@@ -118,6 +125,8 @@ class Typicality:
     as_fast: int
     systems: int
     origin: str
+    alike: int
+    nearest: tuple[str, float]
 
     @property
     def slow(self) -> bool:
@@ -316,9 +325,17 @@ def _typicality(
             for those in (slower, faster)
         )
         counts = int(slower.sum()), int(faster.sum())
-        ratio, origin = float(np.exp(median)), _origin(kind, there)
+        near = int(weights.argmax())
         by_regime[regime] = Typicality(
-            regime, ratio, p_slow, p_fast, *counts, len(there), origin
+            regime,
+            float(np.exp(median)),
+            p_slow,
+            p_fast,
+            *counts,
+            len(there),
+            _origin(kind, there),
+            _alike(kind, there),
+            (there[near].name, float(np.exp(their_medians[near]))),
         )
     return by_regime
 
@@ -352,5 +369,15 @@ def _weights(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> Floats:
 
 def _origin(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> str:
     """In words, which systems an interval is from."""
-    alike = sum(kind == system.kind for system in systems)
-    return f"{len(systems)} systems, {alike or 'none'} of them like this one: {', '.join(kind[1:4])}"
+    words = ", ".join(kind[1 : _shared(kind)])
+    return f"{len(systems)} systems, {_alike(kind, systems) or 'none'} of them like this one: {words}"
+
+
+def _shared(kind: tuple[str, ...]) -> int:
+    """Number of the words of ``kind``, from the first, that systems like it share."""
+    return 3 if kind[2] in UNIFORM else 4
+
+
+def _alike(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> int:
+    """Number of ``systems`` with the nodes, network and links of ``kind``."""
+    return sum(system.kind[: _shared(kind)] == kind[: _shared(kind)] for system in systems)

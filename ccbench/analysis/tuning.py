@@ -24,7 +24,7 @@ from ccbench.units import plural, shown
 DEFAULT = "default"
 
 SETTINGS_OF_LIBRARIES = tuple(
-    axis for axis in SETTINGS if axis.choice and axis.name != "channels"
+    axis for axis in SETTINGS if axis.choice and axis.name not in ("channels", "processes")
 )
 """Axes that a library can be told besides algorithm, protocol and channels."""
 
@@ -65,7 +65,7 @@ class Choice:
 class Situation:
     """The work and the place: only timings of one situation race. nodes: 0 where a source does not say.
 
-    place: the machine or devices as a run names them. work: what besides changes the work, in words.
+    place: the machine or devices as a run names them. work: what besides changes the work, or who launches it.
     """
 
     collective: str
@@ -172,7 +172,7 @@ def timings_of(
 
 def _timing(point: Point, place: str, requested: tuple[str, str]) -> Timing:
     settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
-    work = (axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"]))
+    work = (axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"], AXIS["processes"]))
     situation = Situation(
         collective=point.collective,
         ranks=point.ranks,

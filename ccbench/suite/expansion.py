@@ -339,6 +339,8 @@ def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
     """Of an axis that means nothing for a collective there is one value."""
     if axis.needs and not getattr(row, axis.needs):
         return _Values((axis.blank,))
+    if axis.name == "processes" and axis.name not in capabilities_of(backend).values:
+        return _Values((axis.default,))  # its ranks are what they are
 
     def lack(value: Any) -> str:
         if axis.name == "in_place":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from ccbench.analysis.diagnosis import GRAVITY, MOST_QUOTES, Diagnosis
+from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
 from ccbench.analysis.hang_rules import hang_diagnoses
 from ccbench.analysis.machine_rules import machine_rules
 from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
@@ -60,7 +60,7 @@ def machine_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
             )
 
 
-RULES: tuple[Rule, ...] = (hang_diagnoses, nccl_diagnoses, machine_rules, machine_diagnoses)
+RULES: tuple[Rule, ...] = (hang_diagnoses, machine_rules, nccl_diagnoses, machine_diagnoses)
 """Rules on evidence; each yields what it sees, in any order."""
 
 
@@ -133,8 +133,7 @@ def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis
             if finding
             else "run it again, and do not use this machine until its data are right",
             "ccbench run health" if verdict.wrong else "ccbench run knobs",
-            tuple(tables[:MOST_QUOTES]),
-            len(tables),
+            tables,
         )
 
 
@@ -146,6 +145,7 @@ TELLING = (
     "peer_bandwidth",
     "acs",
     "ras_ok",
+    "check_ok",
 )
 """Kinds of statements that say how data go."""
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ccbench.readers.lines import plain_lines
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "kernel log"
 
@@ -30,11 +30,17 @@ _FORMS = (
         ),
     ),
     (
+        "pcie_corrected",
+        re.compile(
+            r"(?P<address>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]).{0,40}"
+            r"(?:PCIe Bus Error: severity=|AER: )(?:Multiple )?Correct(?:ed|able)"
+        ),
+    ),
+    (
         "pcie_error",
         re.compile(
             r"(?P<address>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]).{0,40}"
-            r"(?:PCIe Bus Error: severity=|AER: )(?:Multiple )?"
-            r"(?P<severity>Correct(?:ed|able)|Uncorrect\w{0,4}(?: \((?:Non-Fatal|Fatal)\))?)"
+            r"(?:PCIe Bus Error: severity=|AER: )(?:Multiple )?Uncorrect"
         ),
     ),
     (
@@ -76,7 +82,5 @@ def read(text: str) -> Iterator[Statement]:
                 named = {
                     name: value.strip() for name, value in match.groupdict().items() if value
                 }
-                yield Statement(
-                    kind, number, line.strip()[:LONGEST_QUOTE], named, named.get("address", "")
-                )
+                yield Statement(kind, number, line, named, named.get("address", ""))
                 break

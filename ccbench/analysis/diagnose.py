@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
-from ccbench.analysis.hang_rules import hang_diagnoses
+from ccbench.analysis.hang_rules import UNSURE, hang_diagnoses
 from ccbench.analysis.machine_rules import machine_rules
 from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
 from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, speed_verdicts, unmeasured
@@ -81,8 +81,11 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
         *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict, evidence)),
         *(diagnosis for rule in RULES for diagnosis in rule(evidence)),
     ]
-    # Of equal gravity the rule that was asked first: a measurement before what may explain it.
-    diagnoses.sort(key=lambda diagnosis: GRAVITY[diagnosis.severity])
+    # Of equal gravity the rule that was asked first: a measurement before what may explain it, and all before a
+    # hang that names nobody.
+    diagnoses.sort(
+        key=lambda diagnosis: (GRAVITY[diagnosis.severity], diagnosis.kind in UNSURE)
+    )
     outcome = _outcome(evidence, diagnoses, verdicts)
     return Answer(
         outcome,
@@ -195,13 +198,18 @@ def _sentence(
         )
         measured = any(problems[0].subject == verdict.sentence for verdict in verdicts)
         return f"{'' if measured else 'PROBLEM: '}{problems[0].subject}{more}"
-    doubts = [diagnosis.subject for diagnosis in diagnoses if diagnosis.severity == "doubt"]
+    doubts = [diagnosis for diagnosis in diagnoses if diagnosis.severity == "doubt"]
     word = SpeedWord.NORMAL if outcome is Outcome.NOTHING_WRONG else SpeedWord.CANNOT_SAY
     for verdict in verdicts:
         if verdict.word is word and (word is SpeedWord.NORMAL or not doubts):
             return verdict.sentence
     if doubts:
-        return f"CANNOT SAY whether this is wrong, for it depends on the machine: {doubts[0]}"
+        depends = (
+            "the job hangs or runs"
+            if doubts[0].kind in UNSURE
+            else "this is wrong, for it depends on the machine"
+        )
+        return f"CANNOT SAY whether {depends}: {doubts[0].subject}"
     unknown = {TopologyClass.UNKNOWN: "joined in a way that it does not tell"}
     machines = "; ".join(
         f"{name}: {plural(len(topology.gpus), 'GPU')}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,10 +16,16 @@ from ccbench.readers.traces.lag import lag
 from ccbench.readers.traces.watchdog import STUCK
 from ccbench.units import plural
 
+UNSURE = frozenset({"not_completed", "no_dump"})
+"""Kinds of hangs that name nobody."""
+
+_FAILED = re.compile(r"operation timeout|failure detected|operations have failed")
+
 
 def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield who stopped first, in one sentence, then what follows from it."""
     hang = hang_of(evidence.trace) if evidence.trace is not None else None
+    failed = any(_FAILED.search(line.quote) for line in evidence.of("watchdog"))
     if hang is not None:
         for number, finding in enumerate(findings_of(hang)):
             cause = hang.causes[number] if number < len(hang.causes) else None
@@ -39,7 +46,8 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
                 ]
                 quotes = [*quotes[:1], *stacks_of, *quotes[1:]]
             yield Diagnosis(
-                finding.severity,
+                # A call that is open may be on its way; one that timed out is not.
+                "problem" if failed and cause else finding.severity,
                 finding.kind,
                 hang.sentence if number == 0 else finding.subject,
                 cause.effect if cause else finding.evidence,
@@ -77,15 +85,14 @@ def stuck_watchdogs(evidence: Evidence) -> Iterator[Diagnosis]:
     progress = evidence.trace.progress if evidence.trace is not None else ()
     stuck = {row.rank: row for row in progress if row.trouble.startswith(STUCK)}
     if stuck:
-        ranks, rows = sorted(stuck), list(stuck.values())
+        who, rows = ranks_of(sorted(stuck)), list(stuck.values())
         silence = rows[0].trouble.removeprefix(STUCK)
         yield Diagnosis(
             "problem",
             "watchdog_stuck",
-            f"a CUDA or NCCL call or the GIL blocks the watchdog thread of {ranks_of(ranks)}"
-            + (f": no progress{silence}" if silence else ""),
+            f"a CUDA or NCCL call or the GIL blocks the watchdog thread of {who}: no progress{silence}",
             "a call does not return: the driver, a device or another thread that holds the GIL inside of CUDA",
-            f"look at the native stacks of {ranks_of(ranks)}, and at dmesg of their hosts for Xid errors",
+            f"look at the native stacks of {who}, and at dmesg of their hosts for Xid errors",
             "py-spy dump --native --pid PID",
             _lines_at(evidence, (row.place for row in rows)),
         )

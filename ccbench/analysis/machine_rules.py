@@ -113,8 +113,8 @@ def _against_host_copies(
     enabled: list[Statement], disabled: list[Statement]
 ) -> Iterator[Diagnosis]:
     """Yield that peer copies are slower than copies through the host's memory."""
-    direct = median(float(line.values["rate"]) for line in enabled)
-    staged = median(float(line.values["rate"]) for line in disabled)
+    direct = median(map(_rate, enabled))
+    staged = median(map(_rate, disabled))
     if direct < SLOWER_THAN_HOST * staged:
         yield Diagnosis(
             "problem",
@@ -132,7 +132,7 @@ def _against_host_copies(
 def _rates(
     evidence: Evidence, lines: list[Statement], directions: int, access: bool
 ) -> Iterator[Diagnosis]:
-    rates = {line: float(line.values["rate"]) for line in lines}
+    rates = {line: _rate(line) for line in lines}
     models = " ".join(line.values["model"] for line in evidence.of("peer_gpu"))
     generation = next(iter(generations_in(models)), Generation.UNKNOWN)
     pcie = pcie_generation(generation)
@@ -368,15 +368,22 @@ def kernel_log(evidence: Evidence) -> Iterator[Diagnosis]:
     for line in evidence.of("xid"):
         before = re.search(r"previous Xid (\d{1,4})", line.values.get("rest", ""))
         by_code[before[1] if before else line.values["code"]].append(line)
-    for code, lines in sorted(by_code.items(), key=lambda item: item[0] in OF_THE_PROGRAM):
+    # A fatal error may come after those that are not.
+    for code, lines in sorted(
+        by_code.items(),
+        key=lambda item: (
+            item[0] in OF_THE_PROGRAM,
+            not any(" Fatal " in line.quote for line in item[1]),
+        ),
+    ):
         meaning, cure = XIDS.get(
             code, ("an error of the GPU", "look it up in NVIDIA's list of Xid errors")
         )
-        addresses = list(dict.fromkeys(line.values["address"] for line in lines))
+        addresses = dict.fromkeys(line.speaker or "(not named)" for line in lines)
         yield Diagnosis(
             "doubt" if code in OF_THE_PROGRAM else "problem",
             f"xid_{code}",
-            f"Xid {code} on GPU {', '.join(addresses[:4])}: {meaning}",
+            f"Xid {code} on GPU {', '.join([*addresses][:4])}: {meaning}",
             "",
             cure,
             "dcgmi diag -r 3",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ccbench.analysis.diagnosis import Diagnosis
 from ccbench.readers.evidence import Evidence
+from ccbench.readers.traces.hang import hang_of
 from ccbench.units import plural
 
 EXPLAINS, CAUSE, UNKNOWN, FOLLOWS, ECHO = range(5)
@@ -128,7 +129,6 @@ KNOWN_ERRORS = (
         r"failed to extend \S*/dev/shm|/dev/shm\S* .{0,80}No space left on device|posix_fallocate",
         "shared memory is too small: NCCL could not make its segment in /dev/shm",
         "start the container with --shm-size=1g (Docker) or an emptyDir of medium Memory (Kubernetes)",
-        "ccbench doctor",
     ),
     KnownError(
         "shared_memory_segment",
@@ -136,7 +136,6 @@ KNOWN_ERRORS = (
         "a segment of shared memory could not be made or joined (not for want of room)",
         "ranks of one host must share /dev/shm and the IPC namespace (--ipc=host) and use one version of NCCL; "
         "NCCL_SHM_DISABLE=1 or NCCL_CUMEM_HOST_ENABLE=0 shows whether it is that",
-        "ccbench doctor",
     ),
     KnownError(
         "same_gpu_twice",
@@ -149,14 +148,12 @@ KNOWN_ERRORS = (
         r"ibv_reg_mr\w* failed with error Cannot allocate memory|ibv_create_\w+ failed with error Cannot allocate",
         "the NIC may not lock memory: the limit of locked memory is too low",
         "ulimit -l unlimited in the job's shell, in Slurm's or the container's limits (--ulimit memlock=-1)",
-        "ccbench doctor",
     ),
     KnownError(
         "peer_memory",
         r"ibv_reg_mr\w* failed with error (?:Bad address|Invalid argument)",
         "the NIC cannot register memory of the GPU: GPUDirect RDMA is offered and does not work",
         "load nvidia-peermem (or use a driver with DMA-BUF); until then NCCL_NET_GDR_LEVEL=LOC",
-        "ccbench doctor",
     ),
     KnownError(
         "address_unreachable",
@@ -256,7 +253,6 @@ KNOWN_ERRORS = (
         "NVLink racks: start nvidia-imex, give the container /dev/nvidia-caps-imex-channels; elsewhere see what the "
         "container may do (its devices, --privileged for a trial); NCCL_MNNVL_ENABLE=0 or NCCL_CUMEM_ENABLE=0 shows "
         "which it is",
-        "ccbench doctor",
     ),
     KnownError(
         "not_supported",
@@ -264,7 +260,6 @@ KNOWN_ERRORS = (
         "this system does not support a call that was made (CUDA 801)",
         "the file that warns names the feature: cuMem (NCCL_CUMEM_ENABLE=0), NVLS (NCCL_NVLS_ENABLE=0), peer access "
         "in virtual machines and MIG instances (NCCL_P2P_DISABLE=1)",
-        "ccbench doctor",
     ),
     KnownError(
         "fabric_not_ready",
@@ -285,7 +280,6 @@ KNOWN_ERRORS = (
         "this process cannot use the GPU: {text}",
         "see that the container sees the GPU (nvidia-smi), that ranks are no more than GPUs, and that no process was "
         "forked after it used the GPU",
-        "ccbench doctor",
     ),
     KnownError(
         "gpu_error",
@@ -396,7 +390,7 @@ def first_error(evidence: Evidence) -> Iterator[Diagnosis]:
     # An error that tells of a peer that went away is an effect; of likely causes the first is taken.
     cause = min(warnings, key=lambda line: errors[line].place)
     error = errors[cause]
-    if error.place == ECHO and evidence.trace is not None:
+    if error.place == ECHO and evidence.trace is not None and hang_of(evidence.trace):
         return  # the calls say more
     subject = error.subject.replace("{text}", cause.values["text"][:160])
     followers = len(warnings) - 1

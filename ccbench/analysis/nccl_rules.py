@@ -84,15 +84,10 @@ class NcclLog:
         names += [device.model for _, log in self.evidence.logs for device in log.devices]
         return " ".join(dict.fromkeys(names))
 
-    def setting(self, name: str) -> Statement | None:
-        """The line that says what variable ``name`` is, the first."""
-        return next(
-            (line for line in self.evidence.of("setting") if line.values["name"] == name), None
-        )
-
     def set_to(self, name: str, *values: str) -> Statement | None:
-        """The line that says that ``name`` is one of ``values``."""
-        line = self.setting(name)
+        """The line that says that variable ``name`` is one of ``values``; None where the first says another."""
+        named = (line for line in self.evidence.of("setting") if line.values["name"] == name)
+        line = next(named, None)
         return line if line is not None and line.values["value"].lower() in values else None
 
 
@@ -310,14 +305,13 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
     if not told and not any(line.values["transport"].startswith("NET/IB") for line in staged):
         return
     why, advice = _why_no_gpudirect(log, disabled, far)
-    names = list(dict.fromkeys(line.values["name"] for line in disabled))
     partly = bool(channels) and len(staged) < len(channels)
     hosts = list(filter(None, {line.speaker.partition(":")[0]: None for line in staged}))
-    of = ""
-    if names:
-        of = f" for {', '.join(names[:4])}{' ...' * (len(names) > 4)}"
-    elif partly and hosts:
-        of = f" on {', '.join(hosts[:4])}, while others have it"
+    of = (
+        f" on {', '.join(hosts[:4])}, while others have it"
+        if partly and hosts and not disabled
+        else ""
+    )
     yield Diagnosis(
         "problem" if (told or partly) and "GB10" not in log.models else "doubt",
         "gpudirect_off",
@@ -348,8 +342,7 @@ def _why_no_gpudirect(
             ": the kernel module nvidia-peermem is not loaded",
             "modprobe nvidia-peermem on every host",
         )
-    level = log.setting("NCCL_NET_GDR_LEVEL")
-    if level is not None and level.values["value"].upper() in ("0", "LOC"):
+    if log.set_to("NCCL_NET_GDR_LEVEL", "0", "loc") is not None:
         return (", because NCCL_NET_GDR_LEVEL forbids it", "unset NCCL_NET_GDR_LEVEL")
     if far and not disabled:
         return (

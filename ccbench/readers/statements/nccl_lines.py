@@ -22,12 +22,15 @@ OWNED = re.compile(
 _RANKS = r"(?P<sender>\d{1,7})(?:\[[^\]]{1,20}\])? -> (?P<receiver>\d{1,7})(?:\[[^\]]{1,20}\])?"
 
 _FORMS: tuple[tuple[str, str, str], ...] = (
-    # transport.cc and net.cc; "Ring 00 :" before NCCL 2.5
+    # transport.cc and net.cc; "Ring 00 :" before NCCL 2.5. A word with half of another line in it names no transport.
     (
         "channel",
         " via ",
         rf"(?:Channel|Ring) {{1,4}}(?P<channel>\d{{1,4}})(?:/\d{{1,4}})? ?: ?{_RANKS}(?: \[(?:send|receive)\])?"
-        r" via (?P<transport>\S.{0,80})",
+        r" via (?P<transport>direct shared memory|(?:P2P|SHM)(?:/(?:IPC|CUMEM|MNNVL|read|direct(?: pointer)?|CE"
+        r"|indirect/\S{1,20}))*|COLLNET\S{0,40}|NET/[\w .\-]{1,40}/\d{1,4}(?:\(\d{1,4}\))?"
+        r"(?:/[A-Za-z]\w{1,12}(?:\(PCI\))?)*)"
+        r"(?: comm .{0,60})?$",
     ),
     (
         "communicator",
@@ -140,9 +143,8 @@ def read(text: str) -> Iterator[Statement]:
         recognised = False
         for kind, literal, form in _COMPILED:
             if literal in body and (match := form.search(body[:2400])):
-                values = {name: value for name, value in match.groupdict().items() if value}
                 recognised = True
-                yield Statement(kind, entry.number, body, values, entry.speaker)
+                yield Statement(kind, entry.number, body, match.groupdict(), entry.speaker)
         if entry.number in warned and not recognised:
             # The source file that warns stands before the marker: misc/shmutils.cc:103
             values = {"text": body[:400], "source": warned[entry.number]}
@@ -153,7 +155,7 @@ def read(text: str) -> Iterator[Statement]:
                 "warning",
                 entry.number,
                 crash[0],
-                {"text": crash[0][:400]},
+                {"text": crash[0]},
                 f"rank {rank[1]}" if rank else "",
             )
         elif last_error and body and not recognised:

@@ -29,6 +29,6 @@ def read(text: str) -> Iterator[Statement]:
                 "test_rank",
                 number,
                 line,
-                {name: value.strip() for name, value in match.groupdict().items()},
+                match.groupdict(),
                 match["host"],
             )

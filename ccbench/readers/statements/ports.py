@@ -64,7 +64,7 @@ def read(text: str) -> Iterator[Statement]:
             values[_NAMES.get(match["name"], match["name"])] = match["value"].strip()
             quote = f"{quote} {line.strip()}"
         elif match := _TO_INTERFACE.search(line) or _RDMA_LINK.match(line):
-            named = {name: value for name, value in match.groupdict().items() if value}
+            named = match.groupdict()
             # Of an InfiniBand port ibdev2netdev tells the state of IP over it, which may be unused.
             of_ip = match.re is _TO_INTERFACE and named["interface"].startswith("ib")
             kind = "ip_interface" if of_ip else "port"

@@ -75,8 +75,7 @@ def read(text: str) -> Iterator[Statement]:
         elif match := _RANK.search(line) or _OWN_COUNT.search(line):
             launched = _OWN_COUNT.search(line)
             own = (launched["operation"] or "0") if launched else operation
-            values = {name: value for name, value in match.groupdict().items() if value}
-            values |= {"operation": own, "collective": collective}
+            values = match.groupdict() | {"operation": own, "collective": collective}
             kind = "ras_missing" if lacking and not own else "ras_rank"
             yield Statement(kind, number, line, values, communicator)
         elif match := _MISSING.search(line):

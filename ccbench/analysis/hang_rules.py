@@ -120,7 +120,7 @@ def ras(evidence: Evidence) -> Iterator[Diagnosis]:
                 named,
             ),
             "ranks that launched fewer operations than others hold them up, or are about to catch up: ask twice"
-            if "MISMATCH" in states
+            if status == "MISMATCH"
             else "no data came from their processes: ended, stopped or cut off from the RAS network",
             "look at the stack and the log of the process that is named; ask ncclras again after some seconds",
             "ncclras -v",

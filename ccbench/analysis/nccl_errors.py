@@ -340,7 +340,7 @@ KNOWN_ERRORS = (
     ),
     KnownError(
         "result_code",
-        r"unhandled (?:system|cuda) error|internal error|invalid usage|remote process",
+        r"(?:Test \w+ failure|NCCL [Ee]rror).*(?:unhandled|internal error|invalid usage|remote process)",
         "NCCL gave up: {text}",
         "run again with NCCL_DEBUG=WARN, which prints the reason",
         place=ECHO,

@@ -40,8 +40,8 @@ class Rule:
     check: what to look at. systems: what it makes of a healthy system, at its mildest and its worst; () where
     it cannot be. shown_by: in variables, NCCL's messages and flags of cases. ruled_out_by: likewise,
     unless the channels of other GPUs show it. slows_small: small messages
-    suffer as well. slows: factors on the prices, mildest and worst. needs_sign: a fitting rate is not
-    enough, since anything slow would fit.
+    suffer as well. slows: factors on the prices, mildest and worst. needs_sign: systems on which a fitting rate
+    is not enough, since anything slow would fit, or since such a machine is not known to fail so.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Rule:
     ruled_out_by: str = ""
     slows_small: bool = False
     slows: tuple[float, float] = (1.0, 1.0)
-    needs_sign: bool = False
+    needs_sign: tuple[Intra, ...] = ()
 
 
 def _network(system: LibrarySystem, **changes: Any) -> Systems:
@@ -150,6 +150,7 @@ RULES: tuple[Rule, ...] = (
         lambda system: _inside(system, Intra.HOST),
         r"^NCCL_P2P_DISABLE=1$|^NCCL_P2P_LEVEL=LOC$|via SHM",
         r"via P2P/",
+        needs_sign=(Intra.NVSWITCH,),
     ),
     Rule(
         "host memory written by kernels instead of copy engines (SHM)",
@@ -214,7 +215,7 @@ RULES: tuple[Rule, ...] = (
         r"throttled|power_capped|clock_low|clock_dropped",
         slows_small=True,
         slows=(1.3, SLOWEST_CLOCK),
-        needs_sign=True,
+        needs_sign=tuple(Intra),
     ),
 )
 """From what people meet most often down."""
@@ -292,7 +293,7 @@ def causes_of(
             and not (sign and "via " in sign[0])
         ):
             continue
-        if sign is None and (miss > log(FITS) or excluded or rule.needs_sign):
+        if sign is None and (miss > log(FITS) or excluded or system.intra in rule.needs_sign):
             continue
         odd = small_are_slow is not None and rule.slows_small != small_are_slow
         end = last - 1

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from ccbench.analysis.diagnosis import GRAVITY, MOST_QUOTES, Diagnosis
-from ccbench.analysis.hang_rules import hang_diagnoses
+from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
+from ccbench.analysis.hang_rules import UNSURE, hang_diagnoses
 from ccbench.analysis.machine_rules import machine_rules
 from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
 from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, speed_verdicts, unmeasured
@@ -60,7 +60,7 @@ def machine_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
             )
 
 
-RULES: tuple[Rule, ...] = (hang_diagnoses, nccl_diagnoses, machine_rules, machine_diagnoses)
+RULES: tuple[Rule, ...] = (hang_diagnoses, machine_rules, nccl_diagnoses, machine_diagnoses)
 """Rules on evidence; each yields what it sees, in any order."""
 
 
@@ -81,8 +81,11 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
         *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict, evidence)),
         *(diagnosis for rule in RULES for diagnosis in rule(evidence)),
     ]
-    # Of equal gravity the rule that was asked first: a measurement before what may explain it.
-    diagnoses.sort(key=lambda diagnosis: GRAVITY[diagnosis.severity])
+    # Of equal gravity the rule that was asked first: a measurement before what may explain it, and all before a
+    # hang that names nobody.
+    diagnoses.sort(
+        key=lambda diagnosis: (GRAVITY[diagnosis.severity], diagnosis.kind in UNSURE)
+    )
     outcome = _outcome(evidence, diagnoses, verdicts)
     return Answer(
         outcome,
@@ -133,8 +136,7 @@ def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis
             if finding
             else "run it again, and do not use this machine until its data are right",
             "ccbench run health" if verdict.wrong else "ccbench run knobs",
-            tuple(tables[:MOST_QUOTES]),
-            len(tables),
+            tables,
         )
 
 
@@ -146,6 +148,7 @@ TELLING = (
     "peer_bandwidth",
     "acs",
     "ras_ok",
+    "check_ok",
 )
 """Kinds of statements that say how data go."""
 
@@ -195,13 +198,18 @@ def _sentence(
         )
         measured = any(problems[0].subject == verdict.sentence for verdict in verdicts)
         return f"{'' if measured else 'PROBLEM: '}{problems[0].subject}{more}"
-    doubts = [diagnosis.subject for diagnosis in diagnoses if diagnosis.severity == "doubt"]
+    doubts = [diagnosis for diagnosis in diagnoses if diagnosis.severity == "doubt"]
     word = SpeedWord.NORMAL if outcome is Outcome.NOTHING_WRONG else SpeedWord.CANNOT_SAY
     for verdict in verdicts:
         if verdict.word is word and (word is SpeedWord.NORMAL or not doubts):
             return verdict.sentence
     if doubts:
-        return f"CANNOT SAY whether this is wrong, for it depends on the machine: {doubts[0]}"
+        depends = (
+            "the job hangs or runs"
+            if doubts[0].kind in UNSURE
+            else "this is wrong, for it depends on the machine"
+        )
+        return f"CANNOT SAY whether {depends}: {doubts[0].subject}"
     unknown = {TopologyClass.UNKNOWN: "joined in a way that it does not tell"}
     machines = "; ".join(
         f"{name}: {plural(len(topology.gpus), 'GPU')}, "

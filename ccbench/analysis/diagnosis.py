@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ccbench.findings import Finding
 from ccbench.readers.statements import Statement
@@ -17,7 +17,7 @@ class Diagnosis:
 
     severity: problem: something is wrong; doubt: it may be; note: worth knowing. subject: the sentence.
     meaning: what follows from it. advice: what to do. command: what would prove it. quotes: the lines that
-    show it, the first ones where there are many; count: how many there are.
+    show it, of which the first few that differ are kept; count: how many there are, where not 0.
     """
 
     severity: str
@@ -26,8 +26,14 @@ class Diagnosis:
     meaning: str = ""
     advice: str = ""
     command: str = ""
-    quotes: tuple[Statement, ...] = field(default=())
+    quotes: Sequence[Statement] = ()
     count: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", self.count or len(self.quotes))
+        distinct = {quote.quote or quote.place: quote for quote in reversed(self.quotes)}
+        first = dict.fromkeys(distinct[quote.quote or quote.place] for quote in self.quotes)
+        object.__setattr__(self, "quotes", tuple(first)[:MOST_QUOTES])
 
     @property
     def finding(self) -> Finding:
@@ -40,13 +46,3 @@ class Diagnosis:
 
 MOST_QUOTES = 3
 """Lines that are quoted of one finding: one shows the form, three that it is no accident."""
-
-
-def quoted(statements: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Return the first few of ``statements`` that say different things."""
-    distinct: dict[str, Statement] = {}
-    for statement in statements:
-        distinct.setdefault(statement.quote, statement)
-        if len(distinct) == MOST_QUOTES:
-            break
-    return tuple(distinct.values())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ccbench.analysis.diagnosis import MOST_QUOTES, Diagnosis, quoted
+from ccbench.analysis.diagnosis import Diagnosis
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
 from ccbench.readers.statements.py_spy import WAITING
@@ -15,15 +16,21 @@ from ccbench.readers.traces.lag import lag
 from ccbench.readers.traces.watchdog import STUCK
 from ccbench.units import plural
 
+UNSURE = frozenset({"not_completed", "no_dump"})
+"""Kinds of hangs that name nobody."""
+
+_FAILED = re.compile(r"operation timeout|failure detected|operations have failed")
+
 
 def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield who stopped first, in one sentence, then what follows from it."""
     hang = hang_of(evidence.trace) if evidence.trace is not None else None
+    failed = any(_FAILED.search(line.quote) for line in evidence.of("watchdog"))
     if hang is not None:
         for number, finding in enumerate(findings_of(hang)):
             cause = hang.causes[number] if number < len(hang.causes) else None
             places = cause.places if cause else ()
-            quotes = _lines_at(evidence, places[:MOST_QUOTES])
+            quotes = _lines_at(evidence, places)
             if number == 0:
                 ranks = {str(rank) for rank in hang.ranks}
                 lines = evidence.of("stack")
@@ -37,16 +44,16 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
                     if (line.values.get("rank") or (one_node and line.values["local_rank"]))
                     in ranks
                 ]
-                quotes += stacks_of[:MOST_QUOTES]
+                quotes = [*quotes[:1], *stacks_of, *quotes[1:]]
             yield Diagnosis(
-                finding.severity,
+                # A call that is open may be on its way; one that timed out is not.
+                "problem" if failed and cause else finding.severity,
                 finding.kind,
                 hang.sentence if number == 0 else finding.subject,
                 cause.effect if cause else finding.evidence,
                 finding.advice,
                 "py-spy dump --pid PID" if cause else "",
-                tuple(quotes),
-                len(quotes),
+                quotes,
             )
     if evidence.trace is not None:
         told = frozenset(findings_of(hang)) if hang is not None else frozenset()
@@ -78,18 +85,16 @@ def stuck_watchdogs(evidence: Evidence) -> Iterator[Diagnosis]:
     progress = evidence.trace.progress if evidence.trace is not None else ()
     stuck = {row.rank: row for row in progress if row.trouble.startswith(STUCK)}
     if stuck:
-        ranks, rows = sorted(stuck), list(stuck.values())
+        who, rows = ranks_of(sorted(stuck)), list(stuck.values())
         silence = rows[0].trouble.removeprefix(STUCK)
         yield Diagnosis(
             "problem",
             "watchdog_stuck",
-            f"a CUDA or NCCL call or the GIL blocks the watchdog thread of {ranks_of(ranks)}"
-            + (f": no progress{silence}" if silence else ""),
+            f"a CUDA or NCCL call or the GIL blocks the watchdog thread of {who}: no progress{silence}",
             "a call does not return: the driver, a device or another thread that holds the GIL inside of CUDA",
-            f"look at the native stacks of {ranks_of(ranks)}, and at dmesg of their hosts for Xid errors",
+            f"look at the native stacks of {who}, and at dmesg of their hosts for Xid errors",
             "py-spy dump --native --pid PID",
-            tuple(_lines_at(evidence, (row.place for row in rows[:MOST_QUOTES]))),
-            len(rows),
+            _lines_at(evidence, (row.place for row in rows)),
         )
 
 
@@ -104,18 +109,22 @@ def ras(evidence: Evidence) -> Iterator[Diagnosis]:
     rows = [line for line in evidence.of("ras_group") if line.speaker not in detailed]
     for problem in (*problems, *rows):
         status = problem.values.get("status") or problem.values["errors"]
+        states = status.split(",")
         named = parts[problem.speaker] if problem.kind == "ras_problem" else []
-        subject = _ras_subject(problem, status, named)
         yield Diagnosis(
             "problem",
-            f"ras_{status.lower()}",
-            subject,
+            f"ras_{states[0].lower()}",
+            _ras_subject(
+                problem,
+                " and ".join(_STATUS_WORDS.get(state, state.lower()) for state in states),
+                named,
+            ),
             "ranks that launched fewer operations than others hold them up, or are about to catch up: ask twice"
             if status == "MISMATCH"
             else "no data came from their processes: ended, stopped or cut off from the RAS network",
             "look at the stack and the log of the process that is named; ask ncclras again after some seconds",
             "ncclras -v",
-            quoted([problem, *(line for line in named if line.kind != "ras_count"), *named]),
+            [problem, *(line for line in named if line.kind != "ras_count"), *named],
             1 + len(named),
         )
 
@@ -123,53 +132,35 @@ def ras(evidence: Evidence) -> Iterator[Diagnosis]:
 def _ras_subject(problem: Statement, status: str, named: list[Statement]) -> str:
     """Who is behind or missing in a communicator. named: counts and ranks below its status."""
     if problem.kind == "ras_group":
-        return f"communicators of group {problem.speaker} are {_STATUS_WORDS.get(status, status.lower())}"
+        return f"communicators of group {problem.speaker} are {status}"
     communicator = f"communicator {problem.speaker}"
-    missing = [line for line in named if line.kind == "ras_missing"]
     # Each collective is counted on its own.
     by_collective: dict[str, list[Statement]] = defaultdict(list)
     for line in named:
         if line.kind != "ras_missing" and line.values["operation"]:
             by_collective[line.values["collective"]].append(line)
     for lines in by_collective.values():
-        operation = {line: int(line.values["operation"]) for line in lines}
-        first, last = min(operation.values()), max(operation.values())
-        ranks = [line for line in lines if line.kind == "ras_rank"]
-        behind = [line for line in ranks if operation[line] == first]
-        if first == last:
-            continue
-        if behind:
-            return (
-                f"{_ranks(behind)} of {communicator} stopped at operation {first}, "
-                f"others are at {last}"
+        alike: dict[int, list[Statement]] = defaultdict(list)
+        for line in lines:
+            alike[int(line.values["operation"])].append(line)
+        first, last = min(alike), max(alike)
+        if first < last:
+            who, ahead = (
+                _ranks(alike[number]) or plural(int(alike[number][0].values["ranks"]), "rank")
+                for number in (first, last)
             )
-        count = next(line.values["ranks"] for line in lines if operation[line] == first)
-        who = plural(int(count), "rank")
-        ahead = [line for line in ranks if operation[line] == last]
-        others = (
-            f"; all but {_ranks(ahead)}, which launched {last}"
-            if ahead
-            else f", others are at {last}"
-        )
-        return f"{who} of {communicator} stopped at operation {first}{others}"
-    if any("rank" in line.values for line in missing):
-        processes = "; ".join(
+            return f"{who} of {communicator} stopped at operation {first}, {ahead} at {last}"
+    missing = [line for line in named if line.kind == "ras_missing"]
+    if missing:
+        processes = ", ".join(
             f"process {line.values['process']} on {line.values['node']}"
             for line in missing[:4]
             if "process" in line.values
         )
-        does = "do" if len(missing) > 1 or not missing[0].values["rank"].isdecimal() else "does"
-        return f"{_ranks(missing)} of {communicator} {does} not answer" + (
-            f" ({processes})" if processes else ""
-        )
-    if missing:
-        gone = ", ".join(
-            f"process {line.values['process']} on {line.values['node']}" for line in missing[:4]
-        )
-        return f"{communicator}: nothing answers from {gone}"
-    listed = [line for line in named if line.kind == "ras_rank"]
-    also = f"; ncclras names {_ranks(listed)}" if listed else ""
-    return f"{communicator} is {_STATUS_WORDS.get(status, status.lower())}{also}"
+        who = "; ".join(filter(None, (_ranks(missing), processes)))
+        return f"{communicator} has no answer of {who}"
+    also = f"; ncclras names {_ranks(named)}" if _ranks(named) else ""
+    return f"{communicator} is {status}{also}"
 
 
 _STATUS_WORDS = {
@@ -179,10 +170,10 @@ _STATUS_WORDS = {
 
 
 def _ranks(lines: list[Statement]) -> str:
-    """Ranks that ``lines`` name, the first eight."""
-    names = ", ".join(line.values["rank"].strip() for line in lines[:8])
-    more = f" and {len(lines) - 8} more" if len(lines) > 8 else ""
-    return f"rank{'' if names.isdecimal() else 's'} {names}{more}"
+    """Ranks that ``lines`` name, the first eight; '' for none."""
+    names = [line.values["rank"].strip() for line in lines if "rank" in line.values]
+    text = ", ".join(names[:8]) + " ..." * (len(names) > 8)
+    return f"rank{'' if text.isdecimal() else 's'} {text}" if names else ""
 
 
 def stacks(evidence: Evidence) -> Iterator[Diagnosis]:
@@ -204,8 +195,7 @@ def stacks(evidence: Evidence) -> Iterator[Diagnosis]:
             "the others wait for them" if waits else "",
             "look at what these processes do: data loading, checkpoints, locks",
             "py-spy dump --pid PID, twice: a stack that moves is no hang",
-            quoted(elsewhere),
-            len(elsewhere),
+            elsewhere,
         )
     elif not rest and (waits or len(lines) > 1):
         yield Diagnosis(
@@ -218,8 +208,7 @@ def stacks(evidence: Evidence) -> Iterator[Diagnosis]:
             "give the stacks of all ranks in one file, or a Flight Recorder dump of each: TORCH_FR_BUFFER_SIZE=2000 "
             "(TORCH_NCCL_TRACE_BUFFER_SIZE before 2.9)",
             "py-spy dump --pid PID",
-            quoted(lines),
-            len(lines),
+            lines,
         )
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median, median_high
 
-from ccbench.analysis.diagnosis import Diagnosis, quoted
+from ccbench.analysis.diagnosis import Diagnosis
 from ccbench.model.library import Generation
 from ccbench.model.library.clusters import generations_in, pcie_generation, pcie_rate
 from ccbench.readers.evidence import Evidence
@@ -15,6 +15,7 @@ from ccbench.readers.statements import Statement
 from ccbench.units import plural
 
 _UP = re.compile(r"ACTIVE|UP", re.IGNORECASE)
+_UP_AGAIN = re.compile(r"\blink up\b|\((?:up|active)\b", re.IGNORECASE)
 _RATE = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -46,32 +47,13 @@ def ports(evidence: Evidence) -> Iterator[Diagnosis]:
             "check cable, transceiver and the switch's port ('Polling': nothing answers at the other end; "
             "'Disabled': set off by the host or the switch); ports that have no cable are meant to be down",
             "ibstat; mlxlink -d DEVICE",
-            quoted(down),
-            len(down),
+            down,
         )
 
 
 def _port(line: Statement) -> str:
     port = line.values.get("port", "1")
     return line.values["device"] + (f" port {port}" if port != "1" else "")
-
-
-def ip_interfaces(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Yield that ibdev2netdev says nothing of InfiniBand ports whose IP interface is down."""
-    lines = [
-        line for line in evidence.of("ip_interface") if not _UP.search(line.values["state"])
-    ]
-    if lines:
-        yield Diagnosis(
-            "doubt",
-            "ip_interface_down",
-            f"IP over InfiniBand is down on {', '.join(line.values['device'] for line in lines[:8])}",
-            "ibdev2netdev tells the state of the IP interface: the port itself may be up and carry NCCL",
-            "look at the ports: ibstat",
-            "ibstat",
-            quoted(lines),
-            len(lines),
-        )
 
 
 FAR_BELOW = 3.0
@@ -93,8 +75,7 @@ def pairs(evidence: Evidence) -> Iterator[Diagnosis]:
             "copies between them pass through host memory",
             "usual of GeForce cards; else see IOMMU and ACS (lspci -vvv), and 'nvidia-smi topo -p2p r'",
             "nvidia-smi topo -p2p r",
-            quoted(refused),
-            len(refused),
+            refused,
         )
     staged = {(line.values["first"], line.values["second"]) for line in refused}
     rates = [
@@ -132,8 +113,8 @@ def _against_host_copies(
     enabled: list[Statement], disabled: list[Statement]
 ) -> Iterator[Diagnosis]:
     """Yield that peer copies are slower than copies through the host's memory."""
-    direct = median(float(line.values["rate"]) for line in enabled)
-    staged = median(float(line.values["rate"]) for line in disabled)
+    direct = median(map(_rate, enabled))
+    staged = median(map(_rate, disabled))
     if direct < SLOWER_THAN_HOST * staged:
         yield Diagnosis(
             "problem",
@@ -143,7 +124,7 @@ def _against_host_copies(
             "peer traffic goes up to the processors' root ports: ACS, an IOMMU or a hypervisor sends it there",
             "turn ACS off at the bridges (lspci -vvv | grep ACSCtl), boot with iommu=pt; until then NCCL_P2P_DISABLE=1",
             "ccbench run knobs",
-            quoted([enabled[0], disabled[0]]),
+            [enabled[0], disabled[0]],
             len(enabled),
         )
 
@@ -151,7 +132,7 @@ def _against_host_copies(
 def _rates(
     evidence: Evidence, lines: list[Statement], directions: int, access: bool
 ) -> Iterator[Diagnosis]:
-    rates = {line: float(line.values["rate"]) for line in lines}
+    rates = {line: _rate(line) for line in lines}
     models = " ".join(line.values["model"] for line in evidence.of("peer_gpu"))
     generation = next(iter(generations_in(models)), Generation.UNKNOWN)
     pcie = pcie_generation(generation)
@@ -172,8 +153,7 @@ def _rates(
             "look at the link of both cards under load (nvidia-smi -q -d PCI; lspci -vvv: LnkSta), at ACS and at the "
             "BIOS's bifurcation of the slot",
             "ccbench topo",
-            quoted(slow),
-            len(slow),
+            slow,
         )
     uneven = [
         line for line, rate in rates.items() if rate * UNEVEN < usual and line not in slow
@@ -189,8 +169,7 @@ def _rates(
             "these pairs take another path, or a link of theirs is down or retrained",
             "see what joins them (nvidia-smi topo -m, nvidia-smi nvlink -s)",
             "ccbench topo",
-            quoted(uneven),
-            len(uneven),
+            uneven,
         )
 
 
@@ -221,8 +200,7 @@ def hosts(evidence: Evidence) -> Iterator[Diagnosis]:
                 "the card's slot has fewer lanes or an older generation, or its link was retrained",
                 "look at the link under load (nvidia-smi -q -d PCI; lspci -vvv: LnkSta); reseat the card or riser",
                 "ccbench topo",
-                quoted(slow),
-                len(slow),
+                slow,
             )
 
 
@@ -275,39 +253,113 @@ XIDS = {
 OF_THE_PROGRAM = frozenset({"13", "31", "43", "45"})
 
 
-OTHER_ERRORS = (
+STATED = (
     (
         "gpu_lost",
         "problem",
         "The driver lost a GPU",
+        "",
         "power, heat or the PCIe slot: drain the node and power it off and on",
+        "",
     ),
     (
         "sxid",
         "problem",
         "An NVSwitch reported an error (SXid)",
+        "",
         "restart nvidia-fabricmanager; see its log",
+        "",
     ),
     (
         "nic_event",
         "problem",
         "A NIC lost its link or its health",
+        "",
         "check cable and transceiver; mlxlink",
+        "",
     ),
     (
         "amd_gpu_error",
         "problem",
         "A GPU's engine failed or was reset",
+        "",
         "rocm-smi --showras; drain the node",
+        "",
     ),
     (
         "oom_killed",
         "problem",
         "The kernel killed a process for want of host memory",
+        "",
         "give the job more memory",
+        "",
+    ),
+    (
+        "pcie_error",
+        "problem",
+        "PCIe errors that were not corrected",
+        "",
+        "reseat the card or riser; see the link's width and speed (lspci -vvv: LnkSta)",
+        "",
+    ),
+    (
+        "pcie_corrected",
+        "doubt",
+        "PCIe errors that were corrected",
+        "corrected errors cost time by retries; many of them show a bad slot, riser or cable",
+        "reseat the card or riser; see the link's width and speed (lspci -vvv: LnkSta)",
+        "",
+    ),
+    (
+        "link_local_gid",
+        "doubt",
+        "RoCE connections use link-local GIDs (fe80 or 169.254)",
+        "they reach NICs of the same Ethernet segment; connections to others time out or hang",
+        "unset NCCL_IB_GID_INDEX, or set it to the RoCE v2 GID with the interface's own address",
+        "show_gids",
+    ),
+    (
+        "ip_interface",
+        "doubt",
+        "IP over InfiniBand is down",
+        "ibdev2netdev tells the state of the IP interface: the port itself may be up and carry NCCL",
+        "look at the ports: ibstat",
+        "ibstat",
+    ),
+    (
+        "iommu",
+        "problem",
+        "The kernel runs without iommu=pt",
+        "RCCL says that it may hang",
+        "add iommu=pt to the kernel's command line",
+        "ccbench doctor",
+    ),
+    (
+        "numa_balancing",
+        "doubt",
+        "NUMA balancing is on",
+        "RCCL says that times vary",
+        "sysctl kernel.numa_balancing=0",
+        "ccbench doctor",
     ),
 )
-"""Kind of statement, severity, subject, cure."""
+"""What a line alone shows: kind of statement, severity, subject, meaning, cure, command. A device that is up again
+is left out."""
+
+
+def stated(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield what lines show by themselves, with the devices that they name."""
+    for kind, severity, subject, meaning, advice, command in STATED:
+        lines = evidence.of(kind)
+        up = {line.speaker for line in lines if _UP_AGAIN.search(line.quote)}
+        if lines := [line for line in lines if line.speaker not in up]:
+            devices = dict.fromkeys(
+                line.values.get("address") or line.values.get("device") for line in lines
+            )
+            at = f" at {', '.join(list(filter(None, devices))[:4])}"
+            yield Diagnosis(
+                severity, kind, subject + at * any(devices), meaning, advice, command, lines
+            )
 
 
 def kernel_log(evidence: Evidence) -> Iterator[Diagnosis]:
@@ -316,46 +368,26 @@ def kernel_log(evidence: Evidence) -> Iterator[Diagnosis]:
     for line in evidence.of("xid"):
         before = re.search(r"previous Xid (\d{1,4})", line.values.get("rest", ""))
         by_code[before[1] if before else line.values["code"]].append(line)
-    for code, lines in sorted(by_code.items(), key=lambda item: item[0] in OF_THE_PROGRAM):
+    # A fatal error may come after those that are not.
+    for code, lines in sorted(
+        by_code.items(),
+        key=lambda item: (
+            item[0] in OF_THE_PROGRAM,
+            not any(" Fatal " in line.quote for line in item[1]),
+        ),
+    ):
         meaning, cure = XIDS.get(
             code, ("an error of the GPU", "look it up in NVIDIA's list of Xid errors")
         )
-        addresses = list(dict.fromkeys(line.values["address"] for line in lines))
+        addresses = dict.fromkeys(line.speaker or "(not named)" for line in lines)
         yield Diagnosis(
             "doubt" if code in OF_THE_PROGRAM else "problem",
             f"xid_{code}",
-            f"Xid {code} on GPU {', '.join(addresses[:4])}: {meaning}",
+            f"Xid {code} on GPU {', '.join([*addresses][:4])}: {meaning}",
             "",
             cure,
             "dcgmi diag -r 3",
-            quoted(lines),
-            len(lines),
-        )
-    for kind, severity, subject, advice in OTHER_ERRORS:
-        up_again = {
-            line.speaker for line in evidence.of(kind) if "up" in line.values.get("rest", "")
-        }
-        if lines := [line for line in evidence.of(kind) if line.speaker not in up_again]:
-            devices = list(dict.fromkeys(filter(None, (line.speaker for line in lines))))
-            at = f": {', '.join(devices[:4])}" if devices else ""
-            yield Diagnosis(
-                severity, kind, subject + at, "", advice, "", quoted(lines), len(lines)
-            )
-    pcie = evidence.of("pcie_error")
-    bad = [line for line in pcie if not line.values["severity"].startswith("Correct")]
-    if pcie:
-        devices = list(dict.fromkeys(line.values["address"] for line in bad or pcie))
-        yield Diagnosis(
-            "problem" if bad else "doubt",
-            "pcie_error",
-            f"PCIe errors that were {'not corrected' if bad else 'corrected'} at {', '.join(devices[:4])}",
-            ""
-            if bad
-            else "corrected errors cost time by retries; many of them show a bad slot, riser or cable",
-            "reseat the card or riser; see the link's width and speed (lspci -vvv: LnkSta)",
-            "",
-            quoted(bad or pcie),
-            len(bad or pcie),
+            lines,
         )
 
 
@@ -378,12 +410,11 @@ def isolation(evidence: Evidence) -> Iterator[Diagnosis]:
             "on bare metal turn ACS off at these bridges (setpci -s BRIDGE ECAP_ACS+6.w=0, or in the BIOS); virtual "
             "machines need it, and then ATS",
             "sudo lspci -vvv | grep ACSCtl",
-            quoted(redirecting),
-            len(redirecting),
+            redirecting,
         )
 
 
 def machine_rules(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield what every rule of this module sees."""
-    for rule in (ports, ip_interfaces, pairs, hosts, kernel_log, isolation):
+    for rule in (ports, pairs, hosts, kernel_log, stated, isolation):
         yield from rule(evidence)

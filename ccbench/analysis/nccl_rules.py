@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from ccbench.analysis.diagnosis import Diagnosis, quoted
+from ccbench.analysis.diagnosis import Diagnosis
 from ccbench.analysis.nccl_errors import first_error
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
@@ -70,6 +70,13 @@ class NcclLog:
         """Lines that name the network of a communicator."""
         return self.evidence.of("network")
 
+    @property
+    def verbs(self) -> bool:
+        """Whether InfiniBand or RoCE carries data between nodes, as far as the text says."""
+        names = [*self.transports, *(f"NET/{line.values['name']}" for line in self.network)]
+        nets = [name for name in names if name.startswith("NET/")]
+        return not nets or any(name.startswith("NET/IB") for name in nets)
+
     @cached_property
     def models(self) -> str:
         """Names of GPUs, of machines and benchmark logs beside the lines."""
@@ -77,15 +84,10 @@ class NcclLog:
         names += [device.model for _, log in self.evidence.logs for device in log.devices]
         return " ".join(dict.fromkeys(names))
 
-    def setting(self, name: str) -> Statement | None:
-        """The line that says what variable ``name`` is, the first."""
-        return next(
-            (line for line in self.evidence.of("setting") if line.values["name"] == name), None
-        )
-
     def set_to(self, name: str, *values: str) -> Statement | None:
-        """The line that says that ``name`` is one of ``values``."""
-        line = self.setting(name)
+        """The line that says that variable ``name`` is one of ``values``; None where the first says another."""
+        named = (line for line in self.evidence.of("setting") if line.values["name"] == name)
+        line = next(named, None)
         return line if line is not None and line.values["value"].lower() in values else None
 
 
@@ -105,11 +107,11 @@ def nccl_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
         alone,
         plugin,
         sockets,
+        uneven_nodes,
         gpudirect,
         host_memory,
         network_inside_a_node,
         slow_start,
-        host_settings,
     )
     yield from first_error(evidence)
     for rule in rules:
@@ -182,8 +184,7 @@ def alone(log: NcclLog) -> Iterator[Diagnosis]:
         "of one GPU",
         "build it with make MPI=1 MPI_HOME=... of the launcher's MPI, or use one process with -g GPUS",
         "ccbench run allreduce --launch 'mpirun -n RANKS'",
-        quoted(lines),
-        len(lines),
+        lines,
     )
 
 
@@ -205,8 +206,7 @@ def plugin(log: NcclLog) -> Iterator[Diagnosis]:
         "check that the container sees the devices (fi_info -p efa; /dev/infiniband), that the pod asks for "
         "them (vpc.amazonaws.com/efa), and that the plug-in's libfabric is the one it was built for",
         "fi_info -p efa",
-        quoted([*lines, *sockets_used[:1]]),
-        len(lines),
+        [*lines, *sockets_used[:1]],
     )
 
 
@@ -227,7 +227,7 @@ def sockets(log: NcclLog) -> Iterator[Diagnosis]:
         "give its rate without them",
         advice,
         "ccbench run knobs --launch 'mpirun -n RANKS'",
-        quoted([*lines, *channels[:1], *chosen[:1]]),
+        [*lines, *channels[:1], *chosen[:1]],
         len(channels) or len(chosen),
     )
 
@@ -252,6 +252,28 @@ def _why_sockets(log: NcclLog) -> tuple[str, str, list[Statement]]:
         "container sees; on a cloud's own fabric the plug-in (aws-ofi-nccl, FasTrak) must be in LD_LIBRARY_PATH",
         [],
     )
+
+
+def uneven_nodes(log: NcclLog) -> Iterator[Diagnosis]:
+    """Nodes of one job that have unlike numbers of ranks or NICs."""
+    lines, of_nics = log.evidence.of("test_rank"), log.evidence.of("nics")
+    ranks = Counter(line.speaker for line in lines)
+    if len({line.values["rank"] for line in lines}) < len(lines):
+        ranks.clear()  # several jobs
+    nics = {line.speaker.partition(":")[0]: line.values["names"].count("[") for line in of_nics}
+    for what, counts in (("ranks", ranks), ("NICs", nics)):
+        *whole, last = [*counts.values()] or [0]
+        # A list that is cut lacks ranks of its last node.
+        if whole and len({*whole, max(last, min(whole))}) > 1:
+            yield Diagnosis(
+                "note",
+                "uneven_nodes",
+                f"Nodes are not alike: {' and '.join(map(str, sorted({*whole, last})))} {what} a node",
+                "collectives go at the pace of the node that has fewest",
+                "see that every node has its full set, or leave out the node that has not",
+                "",
+                lines or of_nics,
+            )
 
 
 def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
@@ -283,17 +305,13 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
     if not told and not any(line.values["transport"].startswith("NET/IB") for line in staged):
         return
     why, advice = _why_no_gpudirect(log, disabled, far)
-    names = list(dict.fromkeys(line.values["name"] for line in disabled))
-    of = (
-        f" for {', '.join(names[:4])}"
-        + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        if names
-        else ""
-    )
     partly = bool(channels) and len(staged) < len(channels)
     hosts = list(filter(None, {line.speaker.partition(":")[0]: None for line in staged}))
-    if partly and hosts and not names:
-        of = f" on {', '.join(hosts[:4])}, while others have it"
+    of = (
+        f" on {', '.join(hosts[:4])}, while others have it"
+        if partly and hosts and not disabled
+        else ""
+    )
     yield Diagnosis(
         "problem" if (told or partly) and "GB10" not in log.models else "doubt",
         "gpudirect_off",
@@ -306,7 +324,7 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         + "data between nodes goes through the host's memory, which on most machines costs half of the NICs' rate",
         advice,
         "ccbench doctor",
-        quoted([*disabled[:2], *far[:1], *in_plugin[:1], *staged[:1]]),
+        [*disabled[:2], *far[:1], *in_plugin[:1], *staged[:1]],
         len(disabled) or len(staged),
     )
 
@@ -324,13 +342,18 @@ def _why_no_gpudirect(
             ": the kernel module nvidia-peermem is not loaded",
             "modprobe nvidia-peermem on every host",
         )
-    level = log.setting("NCCL_NET_GDR_LEVEL")
-    if level is not None and level.values["value"].upper() in ("0", "LOC"):
+    if log.set_to("NCCL_NET_GDR_LEVEL", "0", "loc") is not None:
         return (", because NCCL_NET_GDR_LEVEL forbids it", "unset NCCL_NET_GDR_LEVEL")
     if far and not disabled:
         return (
             ": the NIC is farther from the GPU than NCCL allows by itself",
             "take a NIC below the same PCIe switch (NCCL_IB_HCA), or try NCCL_NET_GDR_LEVEL=SYS and measure both",
+        )
+    if not log.verbs:
+        return (
+            "",
+            "the plug-in's own lines say why: it and its libfabric must be built with CUDA and fit the driver "
+            "(fi_info; FI_HMEM); nvidia-peermem serves InfiniBand and RoCE alone",
         )
     return (
         "",
@@ -370,8 +393,7 @@ def host_memory(log: NcclLog) -> Iterator[Diagnosis]:
         "access; wrong where NVLink or one PCIe switch joins the GPUs",
         advice,
         "ccbench run knobs",
-        quoted([*([off] if off else []), *refused[:1], *lines]),
-        len(lines),
+        [*([off] if off else []), *refused[:1], *lines],
     )
 
 
@@ -399,8 +421,7 @@ def network_inside_a_node(log: NcclLog) -> Iterator[Diagnosis]:
         "their own host names or /dev/shm) looks like that, too",
         "unset these variables; for containers of one host use --ipc=host or one /dev/shm",
         "ccbench doctor",
-        quoted([*off, *lines]),
-        len(lines),
+        [*off, *lines],
     )
 
 
@@ -425,41 +446,6 @@ def slow_start(log: NcclLog) -> Iterator[Diagnosis]:
             "bootstrap: ranks that came late, or an interface that answers slowly; kernels: the load of NCCL's code",
             "compare with when each rank began; set NCCL_SOCKET_IFNAME; persistence mode (nvidia-smi -pm 1)",
             "",
-            quoted([longest]),
+            [longest],
             len(slow),
         )
-
-
-HOST_SETTINGS = (
-    (
-        "iommu",
-        "problem",
-        "The kernel runs without iommu=pt",
-        "RCCL says that it may hang",
-        "add iommu=pt to the kernel's command line",
-    ),
-    (
-        "numa_balancing",
-        "doubt",
-        "NUMA balancing is on",
-        "RCCL says that times vary",
-        "sysctl kernel.numa_balancing=0",
-    ),
-)
-"""Kind of statement, severity, subject, meaning, cure."""
-
-
-def host_settings(log: NcclLog) -> Iterator[Diagnosis]:
-    """Settings of the host's kernel that RCCL warns of."""
-    for kind, severity, subject, meaning, advice in HOST_SETTINGS:
-        if lines := log.evidence.of(kind):
-            yield Diagnosis(
-                severity,
-                "host_settings",
-                subject,
-                meaning,
-                advice,
-                "ccbench doctor",
-                quoted(lines),
-                len(lines),
-            )

@@ -33,8 +33,9 @@ LONGEST_QUOTE = 200
 class Statement:
     """One thing that a tool said; equal to itself alone.
 
-    kind: a word of its module. values: by name, as printed. line: 1-based. quote: the line, without what
-    stands in front of it. speaker: process or device that says it, empty where the line does not say.
+    kind: a word of its module. values: by name, as printed; None is left out. line: 1-based. quote: the line,
+    without what stands in front of it, of which LONGEST_QUOTE characters are kept. speaker: process or device
+    that says it, empty where the line does not say.
     """
 
     kind: str
@@ -43,6 +44,13 @@ class Statement:
     values: Mapping[str, str] = field(default_factory=dict)
     speaker: str = ""
     file: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quote", self.quote.strip()[:LONGEST_QUOTE])
+        values = {
+            name: value.strip() for name, value in self.values.items() if value is not None
+        }
+        object.__setattr__(self, "values", values)
 
     @property
     def place(self) -> str:

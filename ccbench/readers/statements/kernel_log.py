@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterator
 
 from ccbench.readers.lines import plain_lines
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "kernel log"
+
+_DEVICE = r"Xid \(PCI:(?:(?P<address>[0-9a-fA-F:]{5,16}(?:\.[0-7])?)|[^)]{0,20})\): "
+"""A bus id that was shortened names no device."""
 
 _FORMS = (
     (
         "xid",
-        re.compile(
-            r"NVRM: Xid \(PCI:(?P<address>[0-9a-fA-F:.]{4,20})\): (?P<code>\d{1,4}),?\s*(?P<rest>.{0,120})"
-        ),
+        re.compile(rf"NVRM: {_DEVICE}(?P<code>\d{{1,4}}),?\s*(?P<rest>.{{0,120}})"),
     ),
     (
         "gpu_lost",
@@ -25,16 +26,20 @@ _FORMS = (
     ),
     (
         "sxid",
+        re.compile(rf"S{_DEVICE}(?P<code>\d{{1,6}}),?\s*(?P<rest>.{{0,120}})"),
+    ),
+    (
+        "pcie_corrected",
         re.compile(
-            r"SXid \(PCI:(?P<address>[0-9a-fA-F:.]{4,20})\): (?P<code>\d{1,6}),?\s*(?P<rest>.{0,120})"
+            r"(?P<address>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]).{0,40}"
+            r"(?:PCIe Bus Error: severity=|AER: )(?:Multiple )?Correct(?:ed|able)"
         ),
     ),
     (
         "pcie_error",
         re.compile(
             r"(?P<address>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]).{0,40}"
-            r"(?:PCIe Bus Error: severity=|AER: )(?:Multiple )?"
-            r"(?P<severity>Correct(?:ed|able)|Uncorrect\w{0,4}(?: \((?:Non-Fatal|Fatal)\))?)"
+            r"(?:PCIe Bus Error: severity=|AER: )(?:Multiple )?Uncorrect"
         ),
     ),
     (
@@ -73,10 +78,6 @@ def read(text: str) -> Iterator[Statement]:
         for kind, form in _FORMS:
             match = form.search(line[:600])
             if match:
-                named = {
-                    name: value.strip() for name, value in match.groupdict().items() if value
-                }
-                yield Statement(
-                    kind, number, line.strip()[:LONGEST_QUOTE], named, named.get("address", "")
-                )
+                named = match.groupdict()
+                yield Statement(kind, number, line, named, named.get("address") or "")
                 break

@@ -6,28 +6,44 @@ names a literal that every form has, so that a long log is passed in one look fo
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 
 from ccbench.readers.machines.nccl_log import entries
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "NCCL log"
 
 OWNED = re.compile(
-    r"\b(?:NCCL|RCCL) (?:INFO|WARN|TRACE|ABORT|version)\b|^R?CCL |NCCL version|RCCL version"
+    r"\b(?:NCCL|RCCL) (?:INFO|WARN|TRACE|ABORT|DIAG|version)\b|^R?CCL |NCCL version|RCCL version"
+    r"|\bTest (?:\w+ )?failure |Last error:|\bnccl[A-Z]\w+: |DistBackendError"
 )
 
 _RANKS = r"(?P<sender>\d{1,7})(?:\[[^\]]{1,20}\])? -> (?P<receiver>\d{1,7})(?:\[[^\]]{1,20}\])?"
 
 _FORMS: tuple[tuple[str, str, str], ...] = (
-    # transport.cc and net.cc; "Ring 00 :" before NCCL 2.5
+    # transport.cc and net.cc; "Ring 00 :" before NCCL 2.5. A word with half of another line in it names no transport.
     (
         "channel",
         " via ",
         rf"(?:Channel|Ring) {{1,4}}(?P<channel>\d{{1,4}})(?:/\d{{1,4}})? ?: ?{_RANKS}(?: \[(?:send|receive)\])?"
-        r" via (?P<transport>\S.{0,80})",
+        r" via (?P<transport>direct shared memory|(?:P2P|SHM)(?:/(?:IPC|CUMEM|MNNVL|read|direct(?: pointer)?|CE"
+        r"|indirect/\S{1,20}))*|COLLNET\S{0,40}|NET/[\w .\-]{1,40}/\d{1,4}(?:\(\d{1,4}\))?"
+        r"(?:/[A-Za-z]\w{1,12}(?:\(PCI\))?)*)"
+        r"(?: comm .{0,60})?$",
+    ),
+    (
+        "communicator",
+        "comm 0x",
+        r"^(?:\w+ )?comm 0x\w+ rank (?P<rank>\d+) n[rR]anks (?P<ranks>\d+)"
+        r"(?: nNodes (?P<nodes>\d+) localRanks (?P<local_ranks>\d+))?",
+    ),
+    ("nics", ": Using [", r"NET/IB : Using (?P<names>\[.{1,2000}?)(?: \[RO\])?;"),
+    # Printed as two numbers, the first byte last.
+    (
+        "link_local_gid",
+        "GID",
+        r"^NET/IB.* GID (?P<index>\d+) \((?P<gid>80FE/\w+|0/\w*FEA9FFFF0000)\)",
     ),
     ("network", "Using network", r"Using network (?P<name>\S.{0,40})"),
     ("network", "Assigned NET plugin", r"Assigned NET plugin (?P<name>\S.{0,40}) to comm"),
@@ -82,29 +98,36 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     (
         "peer_access_off",
         "P2P is disabled",
-        r"P2P is disabled between (?P<nvlink>NVLINK )?connected GPUs (?P<first>\d+) and (?P<second>\d+)",
+        r"P2P is disabled between connected GPUs (?P<first>\d+) and (?P<second>\d+)",
     ),
+    # Two bits a condition, of which 1 is that it holds (nvml.h); states before 3 are on the way.
+    (
+        "warning",
+        "MNNVL busId",
+        r"(?P<text>MNNVL busId .{1,120} (?:state [12] .{0,40}|.{0,20}healthMask 0x[0-9a-f]*[145679d][0-9a-f]?)$)",
+    ),
+    ("check_ok", "DIAG [OK]", r"(?P<text>DIAG \[OK\] .+)"),
     ("iommu", "iommu=pt", r"Missing .{0,3}iommu=pt"),
     ("numa_balancing", "NUMA auto balancing", r"NUMA auto balancing enabled"),
 )
 
 _COMPILED = tuple((kind, literal, re.compile(form)) for kind, literal, form in _FORMS)
 
-_COMMUNICATOR = re.compile(r"(?:ncclCommInitRank\w*|ncclCommSplit\w*)? ?comm 0x")
-
-_COMMUNICATOR_WORDS = {
-    "rank": "rank",
-    "nranks": "ranks",
-    "nRanks": "ranks",
-    "nNodes": "nodes",
-}
-
 _WARNING = re.compile(
     r"(?:(?P<source>[\w/]{1,60}\.(?:cc|h|cu)):\d{1,5} (?:\[\d{1,5}\] )?)?[NR]CCL WARN ?"
 )
 
 _LAST_ERROR = re.compile(r"Last error:\s*$")
-"""PyTorch's own message of an error of NCCL, whose next line is the library's warning."""
+"""PyTorch's own message of an error of NCCL, whose next line is the library's warning; that before it in a traceback
+that was pasted from its end."""
+
+_CRASH = re.compile(
+    r"(?:Test [A-Z]+ failure \S+ '.|\bEI\d{4}\b|DIAG \[INFO\] .*(?:only \d+/|failed)|Duplicate GPU detected"
+    r"|Some NCCL operations have failed|(?:NCCL|CUDA|HIP) error(?:: | in: )|\bNCCL error \d).*"
+)
+"""What programs print of an error: nccl-tests, HCCL, NCCL's diagnostics (2.31), PyTorch."""
+
+_RANK = re.compile(r"\bRank (\d{1,7})\]")
 
 
 def read(text: str) -> Iterator[Statement]:
@@ -114,33 +137,32 @@ def read(text: str) -> Iterator[Statement]:
         for number, line in enumerate(text.split("\n"), start=1)
         if "CCL WARN" in line and (match := _WARNING.search(line))
     }
-    last_error = False
+    last_error, before = False, (0, "")
     for entry in entries(text):
         body = entry.body.strip()
         recognised = False
         for kind, literal, form in _COMPILED:
             if literal in body and (match := form.search(body[:2400])):
-                values = {name: value for name, value in match.groupdict().items() if value}
                 recognised = True
-                yield Statement(kind, entry.number, body[:LONGEST_QUOTE], values, entry.speaker)
-        if "comm 0x" in body[:60] and _COMMUNICATOR.match(body):
-            words = body[:600].split()
-            values = {
-                meaning: following
-                for word, following in itertools.pairwise(words)
-                if (meaning := _COMMUNICATOR_WORDS.get(word)) and following.isdecimal()
-            }
-            if values.keys() >= {"rank", "ranks"}:
-                recognised = True
-                yield Statement(
-                    "communicator", entry.number, body[:LONGEST_QUOTE], values, entry.speaker
-                )
+                yield Statement(kind, entry.number, body, match.groupdict(), entry.speaker)
         if entry.number in warned and not recognised:
             # The source file that warns stands before the marker: misc/shmutils.cc:103
             values = {"text": body[:400], "source": warned[entry.number]}
+            yield Statement("warning", entry.number, body, values, entry.speaker)
+        elif not entry.marked and not recognised and (crash := _CRASH.search(body)):
+            recognised, rank = True, _RANK.search(body)
             yield Statement(
-                "warning", entry.number, body[:LONGEST_QUOTE], values, entry.speaker
+                "warning",
+                entry.number,
+                crash[0],
+                {"text": crash[0]},
+                f"rank {rank[1]}" if rank else "",
             )
         elif last_error and body and not recognised:
-            yield Statement("warning", entry.number, body[:LONGEST_QUOTE], {"text": body[:400]})
+            number, reason = before if body.startswith("nccl") else (entry.number, body)
+            recognised = True
+            if reason:
+                yield Statement("warning", number, reason, {"text": reason[:400]})
         last_error = bool(_LAST_ERROR.search(body))
+        if not last_error:
+            before = (entry.number, "" if recognised else body)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ccbench.readers.lines import plain_lines, without_tags
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "nccl-tests"
 
@@ -28,7 +28,7 @@ def read(text: str) -> Iterator[Statement]:
             yield Statement(
                 "test_rank",
                 number,
-                line.strip()[:LONGEST_QUOTE],
-                {name: value.strip() for name, value in match.groupdict().items()},
+                line,
+                match.groupdict(),
                 match["host"],
             )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ccbench.readers.lines import plain_lines
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "lspci"
 
@@ -28,4 +28,4 @@ def read(text: str) -> Iterator[Statement]:
             redirects = re.search(r"ReqRedir\+|CmpltRedir\+|SrcValid\+", match["control"])
             values = {"address": address, "name": name, "control": match["control"].strip()}
             values |= {"redirects": "yes"} if redirects and "Redir+" in match["control"] else {}
-            yield Statement("acs", number, line.strip()[:LONGEST_QUOTE], values, address)
+            yield Statement("acs", number, line, values, address)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ccbench.readers.lines import decimal, plain_lines, without_tags
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "bandwidth of pairs"
 
@@ -44,11 +44,10 @@ def read(text: str) -> Iterator[Statement]:
     columns: list[str] = []
     for number, tagged in enumerate(plain_lines(text), start=1):
         line = without_tags(tagged[:4000]).rstrip()
-        quote = line.strip()[:LONGEST_QUOTE]
         if match := _GPU.match(line):
-            yield Statement("peer_gpu", number, quote, match.groupdict())
+            yield Statement("peer_gpu", number, line, match.groupdict())
         elif match := _ACCESS.match(line):
-            yield Statement("peer_access", number, quote, match.groupdict())
+            yield Statement("peer_access", number, line, match.groupdict())
         elif match := _HEADING.search(line):
             matrix, columns = match.groupdict(), []
         elif match := _RUNNING.match(line):
@@ -62,7 +61,7 @@ def read(text: str) -> Iterator[Statement]:
             if len(words) == len(columns):
                 cells = dict(zip(columns, words, strict=True))
                 for kind, values in _cells(matrix, match["row"], cells):
-                    yield Statement(kind, number, quote, values)
+                    yield Statement(kind, number, line, values)
 
 
 def _of_test(name: str) -> dict[str, str]:

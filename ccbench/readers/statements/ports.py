@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from ccbench.readers.lines import plain_lines, without_tags
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "ports of NICs"
 
@@ -62,12 +62,12 @@ def read(text: str) -> Iterator[Statement]:
                 first, quote = number, f"{device} port {values['port']}:"
         elif values and (match := _FIELD.match(line)):
             values[_NAMES.get(match["name"], match["name"])] = match["value"].strip()
-            quote = f"{quote} {line.strip()}"[:LONGEST_QUOTE]
+            quote = f"{quote} {line.strip()}"
         elif match := _TO_INTERFACE.search(line) or _RDMA_LINK.match(line):
-            named = {name: value for name, value in match.groupdict().items() if value}
+            named = match.groupdict()
             # Of an InfiniBand port ibdev2netdev tells the state of IP over it, which may be unused.
             of_ip = match.re is _TO_INTERFACE and named["interface"].startswith("ib")
             kind = "ip_interface" if of_ip else "port"
-            yield Statement(kind, number, line.strip()[:LONGEST_QUOTE], named, named["device"])
+            yield Statement(kind, number, line, named, named["device"])
     if values:
         yield Statement("port", first, quote, values, device)

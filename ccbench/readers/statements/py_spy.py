@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ccbench.readers.lines import plain_lines
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "py-spy"
 
@@ -49,7 +49,7 @@ def read(text: str) -> Iterator[Statement]:
             yield Statement(
                 "helper_stack" if loads or command.get("launcher") else "stack",
                 first,
-                f"{frames[0]}"[:LONGEST_QUOTE],
+                frames[0],
                 values,
                 command.get("rank") or command.get("process", ""),
             )

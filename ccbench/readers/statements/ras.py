@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from ccbench.readers.lines import plain_lines
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "ncclras"
 
@@ -20,7 +20,7 @@ OWNED = re.compile(
 )
 
 _PROBLEM = re.compile(
-    r"^\s*#(?P<communicator>\d+-\d+) \((?P<hash>\w{1,20})\) (?P<status>[A-Z]{3,20})"
+    r"^\s*#(?P<communicator>\d+-\d+) \((?P<hash>\w{1,20})\) (?P<status>[A-Z]{3,20}(?:,[A-Z]{3,20})*)"
 )
 _COUNT = re.compile(
     r"(?P<ranks>\d+) ranks? ha(?:ve|s) launched (?:up to operation (?P<operation>\d+)|no operations?)"
@@ -32,7 +32,7 @@ _RANK = re.compile(
     r"Rank (?P<rank>\d+) .{0,60}?GPU (?P<gpu>\d+) managed by process (?P<process>\d+) on node (?P<node>\S{1,60})"
 )
 _ROW = re.compile(
-    r"^\s*(?P<group>\d+)(?:\s+[\d-]+){5}\s+(?P<state>[A-Z]{3,12})\s+(?P<errors>[A-Z]{2,12})\s*$"
+    r"^\s*(?P<group>\d+)(?:\s+[\d-]+){5}\s+(?P<state>[A-Z,]{3,40})\s+(?P<errors>[A-Z,]{2,40})\s*$"
 )
 _OF_COLLECTIVE = re.compile(r"ranks have different (?P<collective>\w{1,30}) operation counts")
 _LACKING = re.compile(r"Missing communicator data from")
@@ -50,13 +50,12 @@ def read(text: str) -> Iterator[Statement]:
     """
     communicator, operation, collective, lacking = "", "", "", False
     for number, line in enumerate(plain_lines(text), start=1):
-        quote = line.strip()[:LONGEST_QUOTE]
         if match := _PROBLEM.match(line):
             communicator, operation, collective, lacking = match["communicator"], "", "", False
-            yield Statement("ras_problem", number, quote, match.groupdict(), communicator)
+            yield Statement("ras_problem", number, line, match.groupdict(), communicator)
         elif match := _ROW.match(line):
             kind = "ras_ok" if match["errors"] == "OK" else "ras_group"
-            yield Statement(kind, number, quote, match.groupdict(), match["group"])
+            yield Statement(kind, number, line, match.groupdict(), match["group"])
         elif not communicator:
             continue
         elif match := _OF_COLLECTIVE.search(line):
@@ -64,7 +63,7 @@ def read(text: str) -> Iterator[Statement]:
         elif _LACKING.search(line):
             lacking = True
         elif match := _MISSING_RANKS.search(line):
-            yield Statement("ras_missing", number, quote, match.groupdict(), communicator)
+            yield Statement("ras_missing", number, line, match.groupdict(), communicator)
         elif match := _COUNT.search(line):
             operation, lacking = match["operation"] or "0", False
             values = {
@@ -72,13 +71,12 @@ def read(text: str) -> Iterator[Statement]:
                 "operation": operation,
                 "collective": collective,
             }
-            yield Statement("ras_count", number, quote, values, communicator)
+            yield Statement("ras_count", number, line, values, communicator)
         elif match := _RANK.search(line) or _OWN_COUNT.search(line):
             launched = _OWN_COUNT.search(line)
             own = (launched["operation"] or "0") if launched else operation
-            values = {name: value for name, value in match.groupdict().items() if value}
-            values |= {"operation": own, "collective": collective}
+            values = match.groupdict() | {"operation": own, "collective": collective}
             kind = "ras_missing" if lacking and not own else "ras_rank"
-            yield Statement(kind, number, quote, values, communicator)
+            yield Statement(kind, number, line, values, communicator)
         elif match := _MISSING.search(line):
-            yield Statement("ras_missing", number, quote, match.groupdict(), communicator)
+            yield Statement("ras_missing", number, line, match.groupdict(), communicator)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ccbench.readers.lines import plain_lines
-from ccbench.readers.statements import LONGEST_QUOTE, Statement
+from ccbench.readers.statements import Statement
 
 FORM = "ProcessGroupNCCL log"
 
@@ -19,4 +19,4 @@ def read(text: str) -> Iterator[Statement]:
     """Yield a ``watchdog`` of every line of the watchdog."""
     for number, line in enumerate(plain_lines(text), start=1):
         if "ProcessGroupNCCL" in line and (match := _WATCHDOG.search(line)):
-            yield Statement("watchdog", number, line[match.end() :].strip()[:LONGEST_QUOTE])
+            yield Statement("watchdog", number, line[match.end() :])

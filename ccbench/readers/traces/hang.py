@@ -48,7 +48,7 @@ _ADVICE = {
     CIRCLE: "let every rank use the groups in one order",
     DIFFER: "ranks took different ways through the program, or have different sizes of data",
     UNSEEN: "give the dumps of all ranks; a rank that left none may have died first",
-    OPEN: "give the dumps of all ranks, each named by its rank, such as nccl_trace_rank_3",
+    OPEN: "give the log or the dump of every rank, dumps named by the rank, such as nccl_trace_rank_3",
 }
 
 
@@ -86,12 +86,10 @@ class HangCause:
         words = f", {self.call}" if self.call else ""
         call = f"call {self.sequence} of {named(self.group)}{words}"
         who = ranks_of(self.ranks) if self.ranks else "a rank that its dump does not name"
-        seen = "" if self.group.ranks else f" whose calls are seen ({who})"
         return {
             DIFFER: f"call {self.sequence} of {named(self.group)} is not the same on all ranks: {self.call}",
             OPEN: f"{who} made {call}, and did not complete it; nothing shows who is behind",
-            NOBODY: f"all ranks{seen} made {call}, and none completed it: "
-            f"{'a rank that is not seen, or ' * (not self.group.ranks)}the transfer itself stopped",
+            NOBODY: f"all ranks made {call}, and none completed it: the transfer itself stopped",
             CIRCLE: f"{who} wait for each other: {self.call}",
             UNSEEN: f"all ranks that left a dump made {call}; no call of {who} is here",
         }.get(self.kind, f"{who} stopped {self.kind} {call}")
@@ -458,9 +456,9 @@ class _HungJob:
             }
             if here == rows.keys() and not any(w.ranks for w in waits if w.rank in here):
                 at = min(row.completed for row in rows.values()) + 1
-                yield self._cause(
-                    NOBODY, tuple(sorted(here)), group, at, self._words(group, at)
-                )
+                # Whether these are all ranks shows where the trace lists them.
+                kind = NOBODY if group.ranks else OPEN
+                yield self._cause(kind, tuple(sorted(here)), group, at, self._words(group, at))
 
     def _cause(
         self,

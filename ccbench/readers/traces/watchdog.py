@@ -56,6 +56,9 @@ _STUCK = re.compile(
 )
 
 
+_NO_GROUP = ProcessGroup("", 0)
+
+
 def recognises(head: bytes) -> bool:
     """Tell whether the beginning of a log has a line of the watchdog that says how far a rank came."""
     if not any(sign in head for sign in _SIGNS):
@@ -80,11 +83,11 @@ def read(file: TraceFile) -> Trace:
         named = rank_of_job or _PLACE.search(line)
         if named is None or int(named[1]) >= MOST_RANKS:
             continue
-        rank, group = int(named[1]), ProcessGroup("", 0)
+        rank, group = int(named[1]), _NO_GROUP
         if in_group is not None:
             # The name is that which the group has on all ranks, where the line says it.
-            name = in_group["name"] or in_group["number"]
-            group = ProcessGroup(name, 0, (), plain(in_group["what"] or ""))
+            number_, name, what = in_group.groups()
+            group = ProcessGroup(name or number_, 0, (), plain(what or ""))
         place = f"{plain(file.place, 200)}:{number}"
         if "ProcessGroupNCCL" in line and (silence := _STUCK.search(line)):
             places_alone |= rank_of_job is None
@@ -99,22 +102,21 @@ def read(file: TraceFile) -> Trace:
         if (work := _CALL.search(line)) and work["sequence"]:
             places_alone |= rank_of_job is None
             timeouts.append((_timed_out(work, rank, group, number), in_group is not None))
+    groups = {*(group for _, group in statuses), *(call.group for call, _ in timeouts)}
+    groups.discard(_NO_GROUP)
+    # A line that names no group opens none of its own beside the only one of the text.
+    only = groups.pop() if len(groups) == 1 else _NO_GROUP
     calls = tuple(
         dict.fromkeys(
-            call if has_group else replace(call, group=_group_of(call, statuses))
+            call if has_group else replace(call, group=_group_of(call, statuses, only))
             for call, has_group in timeouts
         )
     )
     for call in calls:
         rank, sequence = call.rank or 0, call.sequence or 0
-        row = statuses.get((rank, call.group)) or GroupProgress(
-            rank,
-            call.group,
-            "",
-            sequence,
-            sequence - 1,
-            f"{plain(file.place, 200)}:{call.line}",
-        )
+        place = f"{plain(file.place, 200)}:{call.line}"
+        made = GroupProgress(rank, call.group, "", sequence, sequence - 1, place)
+        row = statuses.get((rank, call.group), made)
         statuses[rank, call.group] = replace(
             row,
             enqueued=max(row.enqueued or 0, sequence),
@@ -150,12 +152,14 @@ def _timed_out(call: re.Match[str], rank: int, group: ProcessGroup, line: int) -
 
 
 def _group_of(
-    call: Communication, statuses: dict[tuple[int, ProcessGroup], GroupProgress]
+    call: Communication,
+    statuses: dict[tuple[int, ProcessGroup], GroupProgress],
+    only: ProcessGroup,
 ) -> ProcessGroup:
-    """The group of a call that does not name it: that in which it is the rank's first open call, if any is."""
+    """The group of a call that does not name it: that in which it is the rank's first open call, else the only one."""
     own = [
         (group, row.completed) for (rank, group), row in statuses.items() if rank == call.rank
     ]
     first_open = [group for group, completed in own if completed == (call.sequence or 0) - 1]
     fit = first_open if len(first_open) == 1 else [group for group, _ in own]
-    return fit[0] if len(fit) == 1 else call.group
+    return fit[0] if len(fit) == 1 else only

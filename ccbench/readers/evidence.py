@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from textwrap import dedent
 
@@ -47,9 +48,8 @@ OWNED_BY_MACHINES = {
 }
 """Lines that belong to a reader of machines, by what they begin with."""
 
-_OWNED_BY_TABLES = re.compile(
-    r"^\s*(?:#|\||>|//)|^\s*\d[\d.,]*\s+[\d.]|[{}\",]|nccl-tests|mpirun|srun|_perf\b",
-    re.IGNORECASE,
+_OWNED_BY_TABLES = (
+    r"(?i)^\s*(?:#|\||>|//)|^\s*\d[\d.,]*\s+[\d.]|[{}\",]|nccl-tests|mpirun|srun|_perf\b"
 )
 
 
@@ -176,18 +176,14 @@ def _of_text(path: Path, original: str) -> Evidence:
             (str(path),), unread=(TextPart(name, "", 1, len(plain_lines(original))),)
         )
     text, remark = _untagged(original)
-    lines = plain_lines(text)
+    lines = list(enumerate(plain_lines(text), start=1))
     owners: dict[int, str] = {}
     statements = []
     for module in formats():
         new = [replace(statement, file=name) for statement in module.read(text)]
         statements += new
         if new:
-            owned = (
-                number
-                for number, line in enumerate(lines, start=1)
-                if module.OWNED.search(line)
-            )
+            owned = (number for number, line in lines if module.OWNED.search(line))
             owners |= dict.fromkeys(
                 [*owned, *(statement.line for statement in new)], module.FORM
             )
@@ -202,42 +198,31 @@ def _of_text(path: Path, original: str) -> Evidence:
     with suppress(CcbenchError):
         log = log_of_text(original, name)
         logs += [(path, replace(log, source=str(path)))] * bool(log.tables)
-    for form, _ in topologies:
-        pattern = re.compile(OWNED_BY_MACHINES[form])
-        for number, line in enumerate(lines, start=1):
-            if pattern.search(line):
-                owners.setdefault(number, form.replace("_", " "))
-    for _, log in logs:
-        for number, line in enumerate(lines, start=1):
-            if _OWNED_BY_TABLES.search(line):
-                owners.setdefault(number, log.tool)
-    unread = [
-        number
-        for number, line in enumerate(lines, start=1)
-        if line.strip() and number not in owners
+    owned_by = [
+        *((OWNED_BY_MACHINES[form], form.replace("_", " ")) for form, _ in topologies),
+        *((_OWNED_BY_TABLES, log.tool) for _, log in logs),
     ]
+    for pattern, owner in owned_by:
+        for number, line in lines:
+            if re.search(pattern, line):
+                owners.setdefault(number, owner)
+    unread = {number: "" for number, line in lines if line.strip() and number not in owners}
     return Evidence(
         (str(path),),
         tuple(sorted(statements, key=lambda statement: statement.line)),
         tuple((name, topology) for _, topology in topologies),
         tuple(logs),
         parts=tuple(_parts(name, owners)),
-        unread=tuple(_parts(name, dict.fromkeys(unread, ""))),
+        unread=tuple(_parts(name, unread)),
         problems=(f"{name}: {remark}",) * bool(remark),
     )
 
 
 def _parts(name: str, owners: dict[int, str]) -> Iterator[TextPart]:
     """Ranges of consecutive lines of one owner."""
-    first = last = 0
-    form: str | None = None
-    for number in sorted(owners):
-        if form == owners[number] and number == last + 1:
-            last = number
-            continue
-        if form is not None:
-            yield TextPart(name, form, first, last)
-        first = last = number
-        form = owners[number]
-    if form is not None:
-        yield TextPart(name, form, first, last)
+    ranges = groupby(
+        enumerate(sorted(owners)), lambda item: (owners[item[1]], item[1] - item[0])
+    )
+    for (form, _), numbered in ranges:
+        numbers = [number for _, number in numbered]
+        yield TextPart(name, form, numbers[0], numbers[-1])

@@ -10,6 +10,7 @@ from ccbench.analysis.diagnosis import MOST_QUOTES, Diagnosis, quoted
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
 from ccbench.readers.statements.py_spy import WAITING
+from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.hang import findings_of, hang_of, ranks_of
 from ccbench.readers.traces.lag import lag
 from ccbench.readers.traces.watchdog import STUCK
@@ -18,9 +19,11 @@ from ccbench.units import plural
 
 def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield who stopped first, in one sentence, then what follows from it."""
-    hang = hang_of(evidence.trace) if evidence.trace is not None else None
+    trace = evidence.trace or Trace()
+    hang = hang_of(trace)
+    told = list(findings_of(hang)) if hang is not None else []
     if hang is not None:
-        for number, finding in enumerate(findings_of(hang)):
+        for number, finding in enumerate(told):
             cause = hang.causes[number] if number < len(hang.causes) else None
             places = cause.places if cause else ()
             quotes = _lines_at(evidence, places[:MOST_QUOTES])
@@ -29,15 +32,13 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
                 lines = evidence.of("stack")
                 # On one node that has all ranks of the job, local ranks are its ranks.
                 locals_ = {line.values.get("local_rank") for line in lines}
-                trace_ranks = evidence.trace.ranks if evidence.trace else ()
-                one_node = locals_ == {str(rank) for rank in trace_ranks}
-                stacks_of = [
+                one_node = locals_ == {str(rank) for rank in trace.ranks}
+                quotes += [
                     line
                     for line in lines
                     if (line.values.get("rank") or (one_node and line.values["local_rank"]))
                     in ranks
-                ]
-                quotes += stacks_of[:MOST_QUOTES]
+                ][:MOST_QUOTES]
             yield Diagnosis(
                 finding.severity,
                 finding.kind,
@@ -48,17 +49,15 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
                 tuple(quotes),
                 len(quotes),
             )
-    if evidence.trace is not None:
-        told = frozenset(findings_of(hang)) if hang is not None else frozenset()
-        for finding in lag(evidence.trace, hang):
-            if finding not in told and STUCK not in finding.subject:
-                yield Diagnosis(
-                    finding.severity,
-                    finding.kind,
-                    finding.subject,
-                    finding.evidence,
-                    finding.advice,
-                )
+    for finding in lag(trace, hang):
+        if finding not in told and STUCK not in finding.subject:
+            yield Diagnosis(
+                finding.severity,
+                finding.kind,
+                finding.subject,
+                finding.evidence,
+                finding.advice,
+            )
     yield from stuck_watchdogs(evidence)
     yield from ras(evidence)
     if hang is None:
@@ -75,7 +74,7 @@ def _lines_at(evidence: Evidence, places: Iterable[str]) -> list[Statement]:
 
 def stuck_watchdogs(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield the ranks whose watchdog thread the heartbeat monitor of PyTorch found blocked."""
-    progress = evidence.trace.progress if evidence.trace is not None else ()
+    progress = (evidence.trace or Trace()).progress
     stuck = {row.rank: row for row in progress if row.trouble.startswith(STUCK)}
     if stuck:
         ranks, rows = sorted(stuck), list(stuck.values())
@@ -152,21 +151,18 @@ def _ras_subject(problem: Statement, status: str, named: list[Statement]) -> str
             else f", others are at {last}"
         )
         return f"{who} of {communicator} stopped at operation {first}{others}"
+    processes = "; ".join(
+        f"process {line.values['process']} on {line.values['node']}"
+        for line in missing[:4]
+        if "process" in line.values
+    )
     if any("rank" in line.values for line in missing):
-        processes = "; ".join(
-            f"process {line.values['process']} on {line.values['node']}"
-            for line in missing[:4]
-            if "process" in line.values
-        )
         does = "do" if len(missing) > 1 or not missing[0].values["rank"].isdecimal() else "does"
         return f"{_ranks(missing)} of {communicator} {does} not answer" + (
             f" ({processes})" if processes else ""
         )
     if missing:
-        gone = ", ".join(
-            f"process {line.values['process']} on {line.values['node']}" for line in missing[:4]
-        )
-        return f"{communicator}: nothing answers from {gone}"
+        return f"{communicator}: nothing answers from {processes}"
     listed = [line for line in named if line.kind == "ras_rank"]
     also = f"; ncclras names {_ranks(listed)}" if listed else ""
     return f"{communicator} is {_STATUS_WORDS.get(status, status.lower())}{also}"

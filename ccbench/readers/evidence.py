@@ -57,6 +57,10 @@ _DUMPS = (b"{", b"[{", b"\x80", b"(dp", b"(lp", b"\x1f", b"PK")
 """Beginnings of JSON, pickles and archives, which have no lines to read."""
 
 
+_LOST = ("damaged_line", "truncated")
+"""Kinds of warnings that tell of calls that were not read."""
+
+
 @dataclass(frozen=True)
 class TextPart:
     """Lines of one file that one reader took, or that none did. form: name of the reader for people."""
@@ -83,6 +87,16 @@ class Evidence:
     def of(self, *kinds: str) -> list[Statement]:
         """Statements of ``kinds``, in the order in which they were said."""
         return [statement for statement in self.statements if statement.kind in kinds]
+
+    @property
+    def gap(self) -> str:
+        """Why the recorded job cannot show that nothing is wrong, '' where it can or none is here."""
+        if self.trace is None:
+            return ""
+        if not (self.trace.communications or self.trace.progress):
+            return "no call is recorded"
+        lost = (row.text for row in self.trace.warnings if row.kind in _LOST)
+        return next(lost, "")
 
 
 def read_evidence(paths: Sequence[Path]) -> Evidence:

@@ -55,7 +55,7 @@ def recognises(head: bytes) -> bool:
 
 @dataclass(frozen=True)
 class PickleDocument:
-    """A dictionary with one large list in it, as ``JsonDocument`` gives it: (1-based number, item), objects only.
+    """A dictionary with one large list in it, as ``JsonDocument`` gives it: (1-based number, object).
 
     members: values besides the list. warnings: none, for a damaged pickle is refused as a whole.
     """
@@ -65,7 +65,10 @@ class PickleDocument:
     warnings: tuple[SourceWarning, ...] = ()
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        return (row for row in enumerate(self.items, 1) if isinstance(row[1], dict))
+        return (
+            (number, item if isinstance(item, dict) else {})
+            for number, item in enumerate(self.items, 1)
+        )
 
 
 def document(stream: io.BufferedIOBase, array: str) -> PickleDocument:

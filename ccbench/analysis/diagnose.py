@@ -160,9 +160,9 @@ def _outcome(
     if not (evidence.statements or evidence.machines or evidence.logs or evidence.trace):
         return Outcome.NOTHING_RECOGNISED
     # A verdict on one collective speaks for no other.
-    if evidence.gap or any(verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts):
+    if evidence.gap or SpeedWord.CANNOT_SAY in words:
         return Outcome.CANNOT_SAY
-    if any(verdict.word is SpeedWord.NORMAL for verdict in verdicts):
+    if SpeedWord.NORMAL in words:
         return Outcome.NOTHING_WRONG
     if "doubt" in severities:
         return Outcome.CANNOT_SAY

@@ -152,7 +152,8 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
 def _untagged(text: str) -> tuple[str, str]:
     """(text without the tag or quotes that hide what its lines say, remark on it); as it is where none does."""
     # An indented paste is the same text.
-    lines = dedent(text).split("\n")
+    text = dedent(text)
+    lines = text.split("\n")
     judged = lines[:_JUDGED_LINES]
 
     def understood(tried: Sequence[str]) -> int:
@@ -168,7 +169,7 @@ def _untagged(text: str) -> tuple[str, str]:
                 count += len(reader.read(joined).devices) if reader.recognises(joined) else 0
         return count
 
-    best, remark, most = list(lines), "", _MUCH_MORE * understood(judged)
+    best, remark, most = lines, "", _MUCH_MORE * understood(judged)
     if unquoted(judged) != judged and (count := understood(unquoted(judged))) > most:
         best, remark, most = (
             unquoted(lines),
@@ -180,7 +181,8 @@ def _untagged(text: str) -> tuple[str, str]:
         if (count := understood(tag.removed(judged))) > most:
             best, most = tag.removed(lines), count
             remark = f"lines begin with {shown(tag.example)}, which was left out as a tag"
-    return "\n".join(best), remark
+    # What has no tag stays the one text that it is: logs may be large.
+    return "\n".join(best) if remark else text, remark
 
 
 def _of_text(path: Path, original: str) -> Evidence:
@@ -190,17 +192,14 @@ def _of_text(path: Path, original: str) -> Evidence:
             (str(path),), unread=(TextPart(name, "", 1, len(plain_lines(original))),)
         )
     text, remark = _untagged(original)
-    lines = list(enumerate(plain_lines(text), start=1))
     owners: dict[int, str] = {}
+    owned_by: list[tuple[str | re.Pattern[str], str]] = []
     statements = []
     for module in formats():
         new = [replace(statement, file=name) for statement in module.read(text)]
         statements += new
-        if new:
-            owned = (number for number, line in lines if module.OWNED.search(line))
-            owners |= dict.fromkeys(
-                [*owned, *(statement.line for statement in new)], module.FORM
-            )
+        owners |= dict.fromkeys((statement.line for statement in new), module.FORM)
+        owned_by[:0] = [(module.OWNED, module.FORM)] * bool(new)
     topologies = []
     for form in machines.READERS:
         reader = machines.reader(form)
@@ -212,15 +211,18 @@ def _of_text(path: Path, original: str) -> Evidence:
     with suppress(CcbenchError):
         log = log_of_text(original, name)
         logs += [(path, replace(log, source=str(path)))] * bool(log.tables)
-    owned_by = [
-        *((OWNED_BY_MACHINES[form], form.replace("_", " ")) for form, _ in topologies),
-        *((_OWNED_BY_TABLES, log.tool) for _, log in logs),
-    ]
+    owned_by += ((OWNED_BY_MACHINES[form], form.replace("_", " ")) for form, _ in topologies)
+    owned_by += ((_OWNED_BY_TABLES, log.tool) for _, log in logs)
+    lines = plain_lines(text)
     for pattern, owner in owned_by:
-        for number, line in lines:
-            if re.search(pattern, line):
-                owners.setdefault(number, owner)
-    unread = {number: "" for number, line in lines if line.strip() and number not in owners}
+        for number, line in enumerate(lines, 1):
+            if number not in owners and re.search(pattern, line):
+                owners[number] = owner
+    unread = {
+        number: ""
+        for number, line in enumerate(lines, 1)
+        if line.strip() and number not in owners
+    }
     return Evidence(
         (str(path),),
         tuple(sorted(statements, key=lambda statement: statement.line)),

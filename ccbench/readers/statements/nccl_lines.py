@@ -114,11 +114,12 @@ def read(text: str) -> Iterator[Statement]:
         for number, line in enumerate(text.split("\n"), start=1)
         if "CCL WARN" in line and (match := _WARNING.search(line))
     }
+    forms = [form for form in _COMPILED if form[1] in text]
     last_error = False
     for entry in entries(text):
         body = entry.body.strip()
         recognised = False
-        for kind, literal, form in _COMPILED:
+        for kind, literal, form in forms:
             if literal in body and (match := form.search(body[:2400])):
                 values = {name: value for name, value in match.groupdict().items() if value}
                 recognised = True

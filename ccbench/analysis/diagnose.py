@@ -157,14 +157,15 @@ def _outcome(
     evidence: Evidence, diagnoses: list[Diagnosis], verdicts: tuple[SpeedVerdict, ...]
 ) -> Outcome:
     severities = {diagnosis.severity for diagnosis in diagnoses}
+    words = {verdict.word for verdict in verdicts}
     if "problem" in severities:
         return Outcome.PROBLEM
     if not (evidence.statements or evidence.machines or evidence.logs or evidence.trace):
         return Outcome.NOTHING_RECOGNISED
     # A verdict on one collective speaks for no other.
-    if any(verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts):
+    if evidence.gap or SpeedWord.CANNOT_SAY in words:
         return Outcome.CANNOT_SAY
-    if any(verdict.word is SpeedWord.NORMAL for verdict in verdicts):
+    if SpeedWord.NORMAL in words:
         return Outcome.NOTHING_WRONG
     if "doubt" in severities:
         return Outcome.CANNOT_SAY
@@ -198,6 +199,8 @@ def _sentence(
         )
         measured = any(problems[0].subject == verdict.sentence for verdict in verdicts)
         return f"{'' if measured else 'PROBLEM: '}{problems[0].subject}{more}"
+    if reason := evidence.gap:
+        return f"CANNOT SAY: {reason}"
     doubts = [diagnosis for diagnosis in diagnoses if diagnosis.severity == "doubt"]
     word = SpeedWord.NORMAL if outcome is Outcome.NOTHING_WRONG else SpeedWord.CANNOT_SAY
     for verdict in verdicts:

@@ -11,6 +11,7 @@ from ccbench.analysis.diagnosis import Diagnosis
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
 from ccbench.readers.statements.py_spy import WAITING
+from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.hang import findings_of, hang_of, ranks_of
 from ccbench.readers.traces.lag import lag
 from ccbench.readers.traces.watchdog import STUCK
@@ -24,10 +25,12 @@ _FAILED = re.compile(r"operation timeout|failure detected|operations have failed
 
 def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield who stopped first, in one sentence, then what follows from it."""
-    hang = hang_of(evidence.trace) if evidence.trace is not None else None
+    trace = evidence.trace or Trace()
+    hang = hang_of(trace)
+    told = list(findings_of(hang)) if hang is not None else []
     failed = any(_FAILED.search(line.quote) for line in evidence.of("watchdog"))
     if hang is not None:
-        for number, finding in enumerate(findings_of(hang)):
+        for number, finding in enumerate(told):
             cause = hang.causes[number] if number < len(hang.causes) else None
             places = cause.places if cause else ()
             quotes = _lines_at(evidence, places)
@@ -36,8 +39,7 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
                 lines = evidence.of("stack")
                 # On one node that has all ranks of the job, local ranks are its ranks.
                 locals_ = {line.values.get("local_rank") for line in lines}
-                trace_ranks = evidence.trace.ranks if evidence.trace else ()
-                one_node = locals_ == {str(rank) for rank in trace_ranks}
+                one_node = locals_ == {str(rank) for rank in trace.ranks}
                 stacks_of = [
                     line
                     for line in lines
@@ -55,17 +57,15 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
                 "py-spy dump --pid PID" if cause else "",
                 quotes,
             )
-    if evidence.trace is not None:
-        told = frozenset(findings_of(hang)) if hang is not None else frozenset()
-        for finding in lag(evidence.trace, hang):
-            if finding not in told and STUCK not in finding.subject:
-                yield Diagnosis(
-                    finding.severity,
-                    finding.kind,
-                    finding.subject,
-                    finding.evidence,
-                    finding.advice,
-                )
+    for finding in lag(trace, hang):
+        if finding not in told and STUCK not in finding.subject:
+            yield Diagnosis(
+                finding.severity,
+                finding.kind,
+                finding.subject,
+                finding.evidence,
+                finding.advice,
+            )
     yield from stuck_watchdogs(evidence)
     yield from ras(evidence)
     if hang is None:
@@ -82,7 +82,7 @@ def _lines_at(evidence: Evidence, places: Iterable[str]) -> list[Statement]:
 
 def stuck_watchdogs(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield the ranks whose watchdog thread the heartbeat monitor of PyTorch found blocked."""
-    progress = evidence.trace.progress if evidence.trace is not None else ()
+    progress = (evidence.trace or Trace()).progress
     stuck = {row.rank: row for row in progress if row.trouble.startswith(STUCK)}
     if stuck:
         who, rows = ranks_of(sorted(stuck)), list(stuck.values())

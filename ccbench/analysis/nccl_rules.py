@@ -307,11 +307,10 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
     why, advice = _why_no_gpudirect(log, disabled, far)
     partly = bool(channels) and len(staged) < len(channels)
     hosts = list(filter(None, {line.speaker.partition(":")[0]: None for line in staged}))
-    of = (
-        f" on {', '.join(hosts[:4])}, while others have it"
-        if partly and hosts and not disabled
-        else ""
-    )
+    names = dict.fromkeys(line.values["name"] for line in disabled)
+    of = f" for {', '.join(names)}" * bool(names)
+    if partly and hosts and not disabled:
+        of = f" on {', '.join(hosts[:4])}, while others have it"
     yield Diagnosis(
         "problem" if (told or partly) and "GB10" not in log.models else "doubt",
         "gpudirect_off",

@@ -172,7 +172,10 @@ def timings_of(
 
 def _timing(point: Point, place: str, requested: tuple[str, str]) -> Timing:
     settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
-    work = (axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"], AXIS["processes"]))
+    work = (
+        axis.label_of(getattr(point, axis.name))
+        for axis in (*WORK, AXIS["root"], AXIS["processes"])
+    )
     situation = Situation(
         collective=point.collective,
         ranks=point.ranks,

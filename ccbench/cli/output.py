@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from ccbench.errors import UsageError
+from ccbench.errors import RunFolderError, UsageError
 from ccbench.units import harmless, parse_duration, parse_fraction, plural
 
 if TYPE_CHECKING:
@@ -331,8 +332,13 @@ def _read(
         raise UsageError(f"{parameter.opts[0]}: {error}") from None
 
 
-def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
-    """The files of a report; what could not be drawn is a note."""
+def drawn_as_far_as_possible(
+    draw: Callable[[], tuple[Path, ...]], of: Path | None = None
+) -> tuple[Path, ...]:
+    """The files of a report; what could not be drawn is a note.
+
+    of: a run that has just ended, whose exit code and verdict a full disk does not change either.
+    """
     # The table is still to be printed.
     from ccbench.report.writing import ReportIncomplete
 
@@ -341,6 +347,13 @@ def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path
     except ReportIncomplete as error:
         say(f"note: {error}")
         return tuple(error.files)
+    except RunFolderError as error:
+        if of is None:
+            raise
+        reason = str(error).partition(";")[0]
+        again = shlex.join(["ccbench", "report", str(of), "-o", "PLACE"])
+        say(f"note: no report was written: {reason}; write it elsewhere with: {again}")
+        return ()
 
 
 _STDIN_FOLDER = "ccbench-stdin-"

@@ -420,7 +420,9 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     # Whoever stops a run does not wait for files.
     now = shown.draw and not outcome.interrupted
     files = (
-        drawn_as_far_as_possible(lambda: write_report([measured], formats=FORMATS))
+        drawn_as_far_as_possible(
+            lambda: write_report([measured], formats=FORMATS), of=outcome.folder
+        )
         if now
         else ()
     )

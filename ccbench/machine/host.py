@@ -151,7 +151,8 @@ def terminated_by_signals(once: bool = False) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            # None: set by a library before Python began, and not to be had back.
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 CPU = "/sys/devices/system/cpu"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from textwrap import dedent
 
@@ -47,14 +48,17 @@ OWNED_BY_MACHINES = {
 }
 """Lines that belong to a reader of machines, by what they begin with."""
 
-_OWNED_BY_TABLES = re.compile(
-    r"^\s*(?:#|\||>|//)|^\s*\d[\d.,]*\s+[\d.]|[{}\",]|nccl-tests|mpirun|srun|_perf\b",
-    re.IGNORECASE,
+_OWNED_BY_TABLES = (
+    r"(?i)^\s*(?:#|\||>|//)|^\s*\d[\d.,]*\s+[\d.]|[{}\",]|nccl-tests|mpirun|srun|_perf\b"
 )
 
 
 _DUMPS = (b"{", b"[{", b"\x80", b"(dp", b"(lp", b"\x1f", b"PK")
 """Beginnings of JSON, pickles and archives, which have no lines to read."""
+
+
+_LOST = ("damaged_line", "truncated")
+"""Kinds of warnings that tell of calls that were not read."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,16 @@ class Evidence:
     def of(self, *kinds: str) -> list[Statement]:
         """Statements of ``kinds``, in the order in which they were said."""
         return [statement for statement in self.statements if statement.kind in kinds]
+
+    @property
+    def gap(self) -> str:
+        """Why the recorded job cannot show that nothing is wrong, '' where it can or none is here."""
+        if self.trace is None:
+            return ""
+        if not (self.trace.communications or self.trace.progress):
+            return "no call is recorded"
+        lost = (row.text for row in self.trace.warnings if row.kind in _LOST)
+        return next(lost, "")
 
 
 def read_evidence(paths: Sequence[Path]) -> Evidence:
@@ -138,7 +152,8 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
 def _untagged(text: str) -> tuple[str, str]:
     """(text without the tag or quotes that hide what its lines say, remark on it); as it is where none does."""
     # An indented paste is the same text.
-    lines = dedent(text).split("\n")
+    text = dedent(text)
+    lines = text.split("\n")
     judged = lines[:_JUDGED_LINES]
 
     def understood(tried: Sequence[str]) -> int:
@@ -154,7 +169,7 @@ def _untagged(text: str) -> tuple[str, str]:
                 count += len(reader.read(joined).devices) if reader.recognises(joined) else 0
         return count
 
-    best, remark, most = list(lines), "", _MUCH_MORE * understood(judged)
+    best, remark, most = lines, "", _MUCH_MORE * understood(judged)
     if unquoted(judged) != judged and (count := understood(unquoted(judged))) > most:
         best, remark, most = (
             unquoted(lines),
@@ -166,7 +181,8 @@ def _untagged(text: str) -> tuple[str, str]:
         if (count := understood(tag.removed(judged))) > most:
             best, most = tag.removed(lines), count
             remark = f"lines begin with {shown(tag.example)}, which was left out as a tag"
-    return "\n".join(best), remark
+    # What has no tag stays the one text that it is: logs may be large.
+    return "\n".join(best) if remark else text, remark
 
 
 def _of_text(path: Path, original: str) -> Evidence:
@@ -176,21 +192,14 @@ def _of_text(path: Path, original: str) -> Evidence:
             (str(path),), unread=(TextPart(name, "", 1, len(plain_lines(original))),)
         )
     text, remark = _untagged(original)
-    lines = plain_lines(text)
     owners: dict[int, str] = {}
+    owned_by: list[tuple[str | re.Pattern[str], str]] = []
     statements = []
     for module in formats():
         new = [replace(statement, file=name) for statement in module.read(text)]
         statements += new
-        if new:
-            owned = (
-                number
-                for number, line in enumerate(lines, start=1)
-                if module.OWNED.search(line)
-            )
-            owners |= dict.fromkeys(
-                [*owned, *(statement.line for statement in new)], module.FORM
-            )
+        owners |= dict.fromkeys((statement.line for statement in new), module.FORM)
+        owned_by[:0] = [(module.OWNED, module.FORM)] * bool(new)
     topologies = []
     for form in machines.READERS:
         reader = machines.reader(form)
@@ -202,42 +211,34 @@ def _of_text(path: Path, original: str) -> Evidence:
     with suppress(CcbenchError):
         log = log_of_text(original, name)
         logs += [(path, replace(log, source=str(path)))] * bool(log.tables)
-    for form, _ in topologies:
-        pattern = re.compile(OWNED_BY_MACHINES[form])
-        for number, line in enumerate(lines, start=1):
-            if pattern.search(line):
-                owners.setdefault(number, form.replace("_", " "))
-    for _, log in logs:
-        for number, line in enumerate(lines, start=1):
-            if _OWNED_BY_TABLES.search(line):
-                owners.setdefault(number, log.tool)
-    unread = [
-        number
-        for number, line in enumerate(lines, start=1)
+    owned_by += ((OWNED_BY_MACHINES[form], form.replace("_", " ")) for form, _ in topologies)
+    owned_by += ((_OWNED_BY_TABLES, log.tool) for _, log in logs)
+    lines = plain_lines(text)
+    for pattern, owner in owned_by:
+        for number, line in enumerate(lines, 1):
+            if number not in owners and re.search(pattern, line):
+                owners[number] = owner
+    unread = {
+        number: ""
+        for number, line in enumerate(lines, 1)
         if line.strip() and number not in owners
-    ]
+    }
     return Evidence(
         (str(path),),
         tuple(sorted(statements, key=lambda statement: statement.line)),
         tuple((name, topology) for _, topology in topologies),
         tuple(logs),
         parts=tuple(_parts(name, owners)),
-        unread=tuple(_parts(name, dict.fromkeys(unread, ""))),
+        unread=tuple(_parts(name, unread)),
         problems=(f"{name}: {remark}",) * bool(remark),
     )
 
 
 def _parts(name: str, owners: dict[int, str]) -> Iterator[TextPart]:
     """Ranges of consecutive lines of one owner."""
-    first = last = 0
-    form: str | None = None
-    for number in sorted(owners):
-        if form == owners[number] and number == last + 1:
-            last = number
-            continue
-        if form is not None:
-            yield TextPart(name, form, first, last)
-        first = last = number
-        form = owners[number]
-    if form is not None:
-        yield TextPart(name, form, first, last)
+    ranges = groupby(
+        enumerate(sorted(owners)), lambda item: (owners[item[1]], item[1] - item[0])
+    )
+    for (form, _), numbered in ranges:
+        numbers = [number for _, number in numbered]
+        yield TextPart(name, form, numbers[0], numbers[-1])

@@ -22,9 +22,11 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 _TERMINAL = re.compile(
     r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b[()][A-Za-z0-9]"
-    r"|\[[0-9]{1,2}(?:;[0-9]{1,2})*m"  # colours whose ESC byte was lost on the way through a web page
+    r"|\[[0-9]{1,2}(?:;[0-9]{1,2})*m"  # as below
     r"|[\x00-\x08\x0b\x0e-\x1f\x7f]"
 )
+_COLOUR = re.compile(r"\[[0-9]{1,2}(?:;[0-9]{1,2})*m")
+"""Colours whose ESC byte was lost on the way through a web page; found several times faster than all the others."""
 
 _TAG = re.compile(
     r"\([^()\n]{0,120}pid=\d{1,10}[^()\n]{0,60}\)\s?"  # Ray
@@ -117,6 +119,8 @@ def may_be_output(file: Path) -> bool:
 
 def plain(text: str) -> str:
     """Return ``text`` without terminal escapes and other control characters, its lines ended by ``\\n``."""
+    if text.isprintable():
+        return _COLOUR.sub("", text)
     return _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -148,7 +152,7 @@ _CONTENT = re.compile(
 
 _FIELDS = (
     re.compile(
-        r"(?P<open>[\[({<]\s*)|(?P<gap>\s+)|(?P<number>\w*\d\w*(?:[.,]\d+\w*)?)|[^\W\d]+|\W"
+        r"(?P<open>[\[({<]\s*)|(?P<gap>\s+)|(?P<number>[^\W\d]*\d\w*(?:[.,]\d\w*)?)|[^\W\d]+|\W"
     ),
     re.compile(r"(?P<open>[\[({<]\s*)|(?P<gap>\s+)|(?P<name>\w[\w./@-]*)|\W"),
 )
@@ -156,16 +160,20 @@ _FIELDS = (
 
 _PATTERNS = {
     "gap": r"[ \t]+",
-    "number": r"\w*\d\w*(?:[.,]\d+\w*)?",
-    "name": r"\w[\w./@-]*",
+    "number": r"[^\W\d]*\d\w*(?!\w)(?:[.,]\d\w*(?!\w)|(?![.,]\d))",
+    "name": r"\w[\w./@-]*(?![\w./@-])",
 }
+"""No field can end in two places: a pattern of many that fits a line but for its end would try them all."""
+
 _ENDS = tuple("])>}:|")
 _LONGEST_TAG = 200
 _MOST_FIELDS = 48
 _SAMPLED_LINES = 1000
 _FEWEST_TAGGED = 3
 _SMALLEST_SHARE = 0.1
-_MOST_CANDIDATES = 48
+_FEWEST_CANDIDATES, _MOST_CANDIDATES = 4, 48
+_MOST_CHARACTERS = 8_000_000
+"""Of all lines together, with each candidate: every one costs a reading of them."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +189,7 @@ class Tag:
 
     def removed(self, lines: Iterable[str]) -> list[str]:
         """Return ``lines`` without it; what was tagged keeps its indentation."""
-        return [self.pattern.sub("", _TERMINAL.sub("", line), count=1) for line in lines]
+        return [self.pattern.sub("", _TERMINAL.sub("", line)) for line in lines]
 
 
 def repeated_tags(lines: Sequence[str]) -> tuple[Tag, ...]:
@@ -190,7 +198,7 @@ def repeated_tags(lines: Sequence[str]) -> tuple[Tag, ...]:
     A tag ends in a blank or a closing sign and is more than figures and blanks, with which rows of tables
     begin. Several may fit, and parts of each: whoever knows the content judges by what each uncovers.
     """
-    begun = [line for line in lines if line and not line.isspace()]
+    begun = [line for line in lines if line.strip()]
     sampled = begun[:: max(1, len(begun) // _SAMPLED_LINES)]
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
@@ -201,9 +209,13 @@ def repeated_tags(lines: Sequence[str]) -> tuple[Tag, ...]:
     fewest = max(_FEWEST_TAGGED, _SMALLEST_SHARE * len(sampled))
     often = [pattern for pattern, count in counts.items() if count >= fewest]
     often.sort(key=lambda pattern: (-counts[pattern], len(examples[pattern])))
+    affordable = _MOST_CHARACTERS // (1 + sum(map(len, lines)))
+    tried = min(max(affordable, _FEWEST_CANDIDATES), _MOST_CANDIDATES)
     return tuple(
-        Tag(re.compile(rf"[ \t]*{pattern}"), examples[pattern], counts[pattern] / len(sampled))
-        for pattern in often[:_MOST_CANDIDATES]
+        Tag(
+            re.compile(rf"\A[ \t]*{pattern}"), examples[pattern], counts[pattern] / len(sampled)
+        )
+        for pattern in often[:tried]
     )
 
 

@@ -29,11 +29,14 @@ _OF_FOLDERS = re.compile(
 """Words of variables whose value is a path, however it is written."""
 
 _OF_CODE = re.compile(
-    "PLUGIN|LIB|TOOL|EXEC|AGENT|COMMAND|WRAPPER|COMPONENT|CONF|ENV|PATH|FILE|HYDRA|LAUNCHER|DEBUGGER|XTERM|BIN(_|$)",
+    "PLUGIN|LIB|TOOL|EXEC|AGENT|COMMAND|WRAPPER|COMPONENT|CONF|ENV|PATH|FILE|HYDRA|LAUNCHER|DEBUGGER|XTERM|BIN(_|$)"
+    "|_DEST$|_OUTPUT$|_DUMP(_|$)|TMPDIR$|MAIL_TO$",
     re.IGNORECASE,
 )
 """Words of variables that name plugins, tools that are started, or settings that may name those in turn
-(``I_MPI_HYDRA_ENV: LD_PRELOAD=...``)."""
+(``I_MPI_HYDRA_ENV: LD_PRELOAD=...``), and in the last line those whose values are files that a library writes
+(``UCX_STATS_DEST: file:x``, ``UCX_MEMTRACK_DEST``, ``I_MPI_DEBUG_OUTPUT``, ``I_MPI_TMPDIR``), or whom it writes to:
+ucs/config/global_opts.c of openucx/ucx, Developer Reference of Intel MPI."""
 
 _OF_OPEN_MPI = re.compile("(OMPI|OPAL|ORTE|PMIX|PRTE)_MCA_")
 _OF_MESSAGES = re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,41 @@ def test_calls_that_are_open_are_never_no_hang(tmp_path: Path) -> None:
         verdict.sentence
     )
     assert "nccl_trace_rank_3" in verdict.diagnoses[0].advice
+
+
+@pytest.mark.parametrize(
+    ("last", "sentence"),
+    [
+        ({"state": None}, "1 recorded call not understood: no state"),
+        ({"profiling_name": "nccl:all_re\ufffd"}, "1 recorded call not understood"),
+        (None, "1 recorded call not understood"),
+        (..., "no call is recorded"),
+    ],
+)
+def test_a_dump_that_is_damaged_or_empty_is_never_nothing_wrong(
+    last: Any, sentence: str, tmp_path: Path
+) -> None:
+    document = json.loads(dump(0, 9))
+    calls = document["entries"]
+    whole = calls.pop()
+    document["entries"] = (
+        [] if last is ... else [*calls, whole | last if isinstance(last, dict) else last]
+    )
+    for name, content in (
+        ("json_0", json.dumps(document).encode()),
+        ("pickle_0", pickle.dumps(document, 2)),
+    ):
+        (tmp_path / name).write_bytes(content)
+        verdict = answer(tmp_path / name)
+        assert verdict.outcome is Outcome.CANNOT_SAY
+        assert verdict.sentence.startswith("CANNOT SAY")
+        assert sentence in " ".join((verdict.sentence, *verdict.remarks))
+
+
+def test_the_process_that_stands_elsewhere_is_named(tmp_path: Path) -> None:
+    text = stacks(["all_reduce", "all_reduce", "load_batch", "all_reduce"])
+    sentence = answer(written(tmp_path, "stacks.txt", text)).sentence
+    assert sentence == "PROBLEM: local rank 2 stands in load_batch, 3 others in all_reduce"
 
 
 @pytest.mark.parametrize(

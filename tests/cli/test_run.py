@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import shlex
@@ -234,13 +235,6 @@ def test_the_report_is_written_after_the_table_and_although_nobody_reads_it(
     assert len(shown) == 2
 
 
-def test_a_failing_drawing_of_a_whole_run_is_an_error(ccbench: Command, fakes: Fakes) -> None:
-    fakes.failure = RunFolderError("disk full")
-    ended = ccbench("run", "quick")
-    assert ended.code == 2
-    assert "error: disk full" in ended.err
-
-
 def test_a_failing_table_after_a_stop_keeps_the_exit_code(
     ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +325,23 @@ def test_a_suite_runs_end_to_end_on_the_simulated_backend(
     for file in ended.json["files"]:
         assert (tmp_path / file).is_file()
     assert ccbench("report", "made", "--json").done.json["files"]
+
+
+def test_a_disk_that_is_full_when_the_report_is_drawn_changes_neither_code_nor_gate(
+    ccbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ccbench.report.writing.write_atomically", full)
+    words = ("run", "quick", "--backend", "simulated", "--only", "all_reduce", "--gate=normal")
+    ended = ccbench(*words, "-o", "made")
+    assert ended.out.splitlines()[-1].startswith("gate: ")
+    assert ended.code == ccbench(*words, "-o", "bare", "--no-report").code != 2
+    assert "no report was written: made/report/cases.csv: cannot be written (No space" in (
+        ended.err
+    )
+    assert ended.err.endswith("write it elsewhere with: ccbench report made -o PLACE\n")
 
 
 @pytest.mark.parametrize(

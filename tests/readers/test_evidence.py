@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccbench.errors import UsageError
 from ccbench.readers.evidence import OWNED_BY_MACHINES, Evidence, read_evidence
 from ccbench.readers.machines import READERS
 from tests.analysis.nccl_logs import log
@@ -115,14 +114,6 @@ def test_any_bytes_are_read_or_left(content: bytes, tmp_path: Path) -> None:
     file.write_bytes(content)
     evidence = read_evidence([file])
     assert len(evidence.files) == 1
-
-
-def test_a_large_file_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "huge.log"
-    with file.open("wb") as writing:
-        writing.truncate((64 << 20) + 1)
-    with pytest.raises(UsageError, match="larger than 64 MiB"):
-        read_evidence([file])
 
 
 def test_every_reader_of_machines_has_lines_of_its_own() -> None:

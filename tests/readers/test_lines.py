@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import faulthandler
+import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError, UsageError
+from ccbench.readers.benchmarks import log_of_text
 from ccbench.readers.lines import (
     decoded_text,
     figure,
@@ -136,6 +140,37 @@ def test_tags_are_beginnings_that_repeat_and_content_is_none() -> None:
         lines = [tag.format(i) + line for i, line in enumerate((*comments, *rows, *messages))]
         bare = [candidate.removed(lines) for candidate in repeated_tags(lines)]
         assert [*comments, *rows, *messages] in bare
+
+
+def table_of_numbers(chosen: random.Random, rows: int) -> str:
+    """Rows of a counter's table that share their beginnings and differ at the end."""
+    head = chosen.choice(["", "  ", "# ", "[{}] ", "mlx5_{}: ", "eth{} ", "{}.{}.", "| ", "- "])
+    sign = chosen.choice([" ", "\t", ",", ".", "|", "/", ":", " | ", "-", "_"])
+    ends = chosen.choices(["", " |", "]", " x", ":", " ok|", "\r", "\r7 8", ". ."], k=2)
+    columns, largest = chosen.randrange(2, 49), 10 ** chosen.randrange(1, 13)
+    return "".join(
+        head.format(row, row)
+        + sign.join(str(chosen.randrange(largest)) for _ in range(columns))
+        + ends[row % 3 == 0]
+        + "\n"
+        for row in range(rows)
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tables_of_numbers_are_read_in_time_whatever_their_shape(seed: int) -> None:
+    text = table_of_numbers(random.Random(seed), rows=(12, 3000)[seed % 4 == 0])
+    # No measure of speed: ambiguous patterns take longer than anybody waits.
+    faulthandler.dump_traceback_later(60, exit=True)
+    try:
+        tags = repeated_tags(text.split("\n"))
+        for tag in tags:
+            tag.removed(text.split("\n"))
+        with suppress(UsageError):
+            log_of_text(text, "table")
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    assert len(tags) <= 4 or len(tags) * len(text) <= 8_000_000
 
 
 @pytest.mark.parametrize("line", ['{"log": "  5 6\\n", "at": "x"}', '"x","  5 6"', '"  5 6",'])

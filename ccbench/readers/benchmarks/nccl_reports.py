@@ -53,6 +53,7 @@ from ccbench.readers.benchmarks.words import (
     whole,
 )
 from ccbench.readers.lines import figure
+from ccbench.readers.traces.words import count, listed, members
 
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],"]', re.DOTALL)
 _CLOSERS = {"{": "}", "[": "]"}
@@ -164,28 +165,28 @@ def loaded(text: str) -> tuple[Any, bool]:
 def read_document(text: str) -> ImportedLog:
     """The one table of an nccl-tests document, with what it says of devices and variables."""
     value, is_whole = loaded(text)
-    document = _mapping(value)
-    config = _mapping(document.get("config"))
+    document = members(value)
+    config = members(document.get("config"))
     devices = []
-    for device in filter(None, map(_mapping, _list(config.get("devices")))):
+    for device in filter(None, map(members, listed(config.get("devices")))):
         rank, group, process, number = (
-            _number(device.get(name)) for name in ("rank", "group", "pid", "device")
+            count(device.get(name)) for name in ("rank", "group", "pid", "device")
         )
         host, bus, model = (
             str(device.get(name, "")) for name in ("hostname", "device_hex", "device_info")
         )
         devices.append(DeviceLine(rank or 0, group, process, host, number, bus, model))
     environment: dict[str, str] = {}
-    for variable in _list(document.get("env")):
+    for variable in listed(document.get("env")):
         environment |= variables_in(variable) if isinstance(variable, str) else {}
     errors = [
-        error for error in _list(document.get("errors")) if isinstance(error, str) and error
+        error for error in listed(document.get("errors")) if isinstance(error, str) and error
     ]
     finished = is_whole and "end_time" in document and "average_bus_bandwidth" in document
     outcome = (
         LogOutcome.COMPLETE if finished else LogOutcome.CRASHED if errors else LogOutcome.CUT
     )
-    code, start = _number(document.get("nccl_version")), document.get("start_time")
+    code, start = count(document.get("nccl_version")), document.get("start_time")
     cut = SourceWarning("truncated", "the JSON document ends before its end or is broken")
     return ImportedLog(
         tool="nccl-tests",
@@ -207,27 +208,27 @@ def _document_tables(
     devices: list[DeviceLine],
     outcome: LogOutcome,
 ) -> tuple[ImportedTable, ...]:
-    results = [result for result in _list(document.get("results")) if isinstance(result, dict)]
+    results = [result for result in listed(document.get("results")) if isinstance(result, dict)]
     if not results and not config:
         return ()
     rows = [row for result in results for row in _result_rows(result)]
-    programs = [str(argument) for argument in _list(document.get("args"))[:1]]
+    programs = [str(argument) for argument in listed(document.get("args"))[:1]]
     # Without the program's name, that of the first experiment (AllReduce ...).
     programs += [f"{result.get('experiment_name', '')}_perf".lower() for result in results[:1]]
     named = next(filter(None, map(program_collective, programs)), "")
     # The file lists only the first device of each process, so the last one stands for all of its process.
     ranks = None
     if devices:
-        each = (_number(config.get("nthreads")) or 1) * (_number(config.get("ngpus")) or 1)
+        each = (count(config.get("nthreads")) or 1) * (count(config.get("ngpus")) or 1)
         last = max(device.rank for device in devices)
         ranks = last + (each if all(device.rank % each == 0 for device in devices) else 1)
         if len({device.group for device in devices}) > 1:
             ranks = (ranks_of_devices(devices) or 0) * each or None
     facts: dict[str, Any] = {name: value for name, value in config.items() if name != "devices"}
     facts |= {
-        name: number for name, value in facts.items() if (number := _number(value)) is not None
+        name: number for name, value in facts.items() if (number := count(value)) is not None
     }
-    if (bounds := _number(_mapping(document.get("out_of_bounds")).get("count"))) is not None:
+    if (bounds := count(members(document.get("out_of_bounds")).get("count"))) is not None:
         facts["out_of_bounds"] = bounds
     blocking = str(config.get("blocking_collectives", "false")).lower() not in ("false", "0")
     table = ImportedTable(
@@ -235,11 +236,7 @@ def _document_tables(
         tuple(rows),
         ranks,
         nodes_of_devices(devices, ranks) or (len({device.host for device in devices}) or None),
-        mode="graph"
-        if _number(config.get("graph"))
-        else "isolated"
-        if blocking
-        else "streaming",
+        mode="graph" if count(config.get("graph")) else "isolated" if blocking else "streaming",
         outcome=outcome,
         facts=facts,
     )
@@ -247,15 +244,15 @@ def _document_tables(
 
 
 def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
-    size = _number(result.get("size"))
+    size = count(result.get("size"))
     root = str(result.get("root", "-1")).strip()
     for name, in_place in (("out_of_place", False), ("in_place", True)):
-        body = _mapping(result.get(name))
+        body = members(result.get(name))
         if size is None or "bus_bw" not in body:
             continue
-        timing = _mapping(result.get(f"{name}_per_iter"))
+        timing = members(result.get(f"{name}_per_iter"))
         cells: dict[str, Any] = {key: figure(str(timing.get(key))) for key in _STATISTICS}
-        if (iterations := _number(result.get("actual_iterations"))) is not None:
+        if (iterations := count(result.get("actual_iterations"))) is not None:
             cells["iterations"] = iterations
         times_processor = "cpu_time" in body
         if times_processor:
@@ -266,12 +263,12 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
             figure(str(body.get(rate))) for rate in ("alg_bw", "bus_bw")
         )
         wrong = figure(str(body.get("nwrong")))
-        samples = [figure(str(sample)) for sample in _list(timing.get("times_us"))]
+        samples = [figure(str(sample)) for sample in listed(timing.get("times_us"))]
         yield row_of(
             0,
             cells,
             size_bytes=size,
-            count=_number(result.get("count")),
+            count=count(result.get("count")),
             dtype=dtype_name(str(result.get("type", ""))),
             op=str(result.get("redop", "")),
             root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
@@ -282,18 +279,6 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
             ),
             flags=(Flag.CPU_TIME,) * times_processor,
         )
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _number(value: Any) -> int | None:
-    return whole(value) if isinstance(value, str) else None
 
 
 # -- the records of rccl-tests ------------------------------------------------------------------------------
@@ -366,18 +351,18 @@ def _record_rows(number: int, record: Mapping[str, str]) -> list[ImportedRow]:
     }
     outside = {name: text for name, text in record.items() if not name.endswith(_SECOND)}
     rows = []
-    for members, second in ((outside, False), ({**outside, **inside}, True)):
+    for columns, second in ((outside, False), ({**outside, **inside}, True)):
         if second and not inside:
             continue
-        placed = members.get("inplace", "0").lower()
-        cells = cells_of(_COLUMNS.each(list(members)), list(members.values()))
+        placed = columns.get("inplace", "0").lower()
+        cells = cells_of(_COLUMNS.each(list(columns)), list(columns.values()))
         if cells is None or placed not in ("0", "1", "true", "false"):
             return []
-        wrong, root = figure(members.get("wrong", "")), members.get("root", "-1")
+        wrong, root = figure(columns.get("wrong", "")), columns.get("root", "-1")
         row = row_of(
             number,
-            {**cells, "cycle": whole(members.get("numcycle", ""))},
-            op=members.get("redop", "").lower(),
+            {**cells, "cycle": whole(columns.get("numcycle", ""))},
+            op=columns.get("redop", "").lower(),
             root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
             in_place=second or placed in ("1", "true"),
             wrong_elements=None if wrong is None else int(wrong.value),

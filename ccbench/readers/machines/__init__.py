@@ -100,20 +100,20 @@ def _read_untagged(text: str, name: str, as_it_is: Topology | None) -> Topology 
     """The machine of ``text`` without the tag that hides most of it; ``as_it_is`` where none hides any."""
     best, lines = as_it_is, text.split("\n")
     # Fewer remarks alone are no reason: a document that lost its lines' beginnings has none.
-    least = _shown(as_it_is)[:2] if as_it_is is not None else (0, 0)
+    least = _shown(as_it_is)[:2]
     for tag in repeated_tags(lines[:_TAGGED_LINES]):
         try:
             topology = _read_plain("\n".join(tag.removed(lines[:_TAGGED_LINES])), name)
         except MachineError:
             continue
-        if _shown(topology)[:2] <= least:
-            continue
-        if best is None or _shown(topology) > _shown(best):
+        if _shown(topology)[:2] > least and _shown(topology) > _shown(best):
             best = topology
     return best
 
 
-def _shown(topology: Topology) -> tuple[int, int, int]:
+def _shown(topology: Topology | None) -> tuple[int, int, int]:
+    if topology is None:
+        return 0, 0, 0
     return len(topology.devices), len(topology.links), -len(topology.warnings)
 
 

@@ -25,10 +25,6 @@ _SIGN = re.compile(
     r'|"links": ?\[[^\]]{0,400}"(?:link_type|num_hops|link_status)"',
     re.MULTILINE,
 )
-_SECTIONS = {
-    "WEIGHT": "weights",
-    "LINK TYPE": "link_types",
-}
 _FIELDS = {
     "weight": "weights",
     "link_type": "link_types",
@@ -56,7 +52,7 @@ def read(text: str) -> Topology:
     for number, line in enumerate([] if is_json else plain_lines(text), start=1):
         title = _TITLE.fullmatch(line[:100])
         if title:
-            current = _SECTIONS.get(title[1], "")
+            current = _FIELDS.get(title[1].lower().replace(" ", "_"), "")
         elif current:
             bodies.setdefault(current, []).append((number, line))
     for name, body in bodies.items():

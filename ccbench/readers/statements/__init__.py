@@ -29,7 +29,7 @@ LONGEST_QUOTE = 200
 """Characters of a quoted line; the rest says nothing that a rule looks at."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Statement:
     """One thing that a tool said; equal to itself alone.
 

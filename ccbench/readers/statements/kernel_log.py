@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ccbench.readers.lines import plain_lines
+from ccbench.readers.lines import plain
 from ccbench.readers.statements import Statement
 
 FORM = "kernel log"
@@ -74,8 +74,11 @@ OWNED = re.compile(
 
 def read(text: str) -> Iterator[Statement]:
     """Yield a statement of every line that reports an error."""
-    for number, line in enumerate(plain_lines(text), start=1):
-        for kind, form in _FORMS:
+    text = plain(text)
+    # Most logs have lines of no form, or of few: a text is searched much faster than its lines.
+    forms = [(kind, form) for kind, form in _FORMS if form.search(text)]
+    for number, line in enumerate(text.split("\n") if forms else (), start=1):
+        for kind, form in forms:
             match = form.search(line[:600])
             if match:
                 named = match.groupdict()

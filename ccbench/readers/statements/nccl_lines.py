@@ -137,11 +137,12 @@ def read(text: str) -> Iterator[Statement]:
         for number, line in enumerate(text.split("\n"), start=1)
         if "CCL WARN" in line and (match := _WARNING.search(line))
     }
+    forms = [form for form in _COMPILED if form[1] in text]
     last_error, before = False, (0, "")
     for entry in entries(text):
         body = entry.body.strip()
         recognised = False
-        for kind, literal, form in _COMPILED:
+        for kind, literal, form in forms:
             if literal in body and (match := form.search(body[:2400])):
                 recognised = True
                 yield Statement(kind, entry.number, body, match.groupdict(), entry.speaker)

@@ -63,7 +63,7 @@ def read(text: str) -> Iterator[Statement]:
         elif values and (match := _FIELD.match(line)):
             values[_NAMES.get(match["name"], match["name"])] = match["value"].strip()
             quote = f"{quote} {line.strip()}"
-        elif match := _TO_INTERFACE.search(line) or _RDMA_LINK.match(line):
+        elif match := (_TO_INTERFACE.search if "==>" in line else _RDMA_LINK.match)(line):
             named = match.groupdict()
             # Of an InfiniBand port ibdev2netdev tells the state of IP over it, which may be unused.
             of_ip = match.re is _TO_INTERFACE and named["interface"].startswith("ib")

@@ -36,7 +36,7 @@ from ccbench.readers.traces.words import (
     number,
     text,
 )
-from ccbench.units import plain
+from ccbench.units import plain, plural
 
 NOT_A_COLLECTIVE = "marks of coalesced calls, and calls that are no collective known to ccbench"
 
@@ -79,6 +79,7 @@ def read(file: TraceFile) -> Trace:
     calls: list[_RecordedCall] = []
     name_of: dict[str, str] = {}
     not_taken: Counter[str] = Counter()
+    not_understood = 0
     for line, entry in document:
         call = _call(entry, line)
         name_of[plain(entry.get("pg_id"))] = call.group[0]
@@ -86,7 +87,13 @@ def read(file: TraceFile) -> Trace:
             calls.append(call)
         else:
             not_taken[NOT_A_COLLECTIVE] += 1
+        # Without a state nothing is known of a call; one that did not complete is waited for, whatever it is.
+        state = call.facts["state"]
+        not_understood += not state or (calls[-1:] != [call] and state != STATES[-1])
     warnings = list(document.warnings)
+    if not_understood:
+        why = f"{plural(not_understood, 'recorded call')} not understood: no state, or no name of a collective"
+        warnings.append(SourceWarning("damaged_line", why))
     header = document.members
     backend = next(
         (call.words[NAME].partition(":")[0] for call in calls if ":" in call.words[NAME]), ""

@@ -35,7 +35,7 @@ _LONGEST_WORD = 64
 
 
 class JsonDocument:
-    """One pass over a document. Iterating gives (1-based number, item) of the array, objects only.
+    """One pass over a document. Iterating gives (1-based number, object) of the array; {} for another item.
 
     members: values at the top besides the array, the first of each name. warnings: what was cut off or
     skipped. Both are complete when the iteration has ended.
@@ -106,8 +106,7 @@ class JsonDocument:
         try:
             while True:  # nothing is called but the scanner
                 self._number, self._at = self._number + 1, at
-                if type(item) is dict:
-                    yield self._number, item
+                yield self._number, item if type(item) is dict else {}
                 item, at = scan(text, between(text, at).end())  # type: ignore[union-attr]  # may be empty
         except (ValueError, RecursionError):
             # Cut off, damaged, or the end of the array: the caller looks at it once more, with care.

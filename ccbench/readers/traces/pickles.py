@@ -12,7 +12,7 @@ import pickletools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ccbench.errors import UsageError
@@ -25,6 +25,10 @@ LARGEST_BYTES = 256 << 20
 
 MOST_VALUES, DEEPEST = 8_000_000, 64
 """Values of the whole tree, one that stands in two places counted twice, and containers inside each other."""
+
+MOST_MADE, MOST_HELD = 3_000_000, 2_000_000
+"""Values made, and those on the stack, marks and places in the memo at a time: a byte each of what is packed well,
+and 50 to 250 bytes of memory."""
 
 LONGEST_NUMBER_BITS = 512
 
@@ -42,6 +46,7 @@ _EMPTY: dict[str, Callable[[], object]] = {
 _SCALAR = re.compile(
     r"INT|BININT[12]?|LONG[14]?|(BIN)?FLOAT|(SHORT_)?BIN(STRING|UNICODE8?|BYTES8?)|STRING|UNICODE"
 )
+_SCALARS = {code.name for code in pickletools.opcodes if _SCALAR.fullmatch(code.name)}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _SINCE_MARK = {"TUPLE", "LIST", "FROZENSET"}
 _PUT, _GET = {"PUT", "BINPUT", "LONG_BINPUT"}, {"GET", "BINGET", "LONG_BINGET"}
@@ -55,7 +60,7 @@ def recognises(head: bytes) -> bool:
 
 @dataclass(frozen=True)
 class PickleDocument:
-    """A dictionary with one large list in it, as ``JsonDocument`` gives it: (1-based number, item), objects only.
+    """A dictionary with one large list in it, as ``JsonDocument`` gives it: (1-based number, object).
 
     members: values besides the list. warnings: none, for a damaged pickle is refused as a whole.
     """
@@ -65,7 +70,10 @@ class PickleDocument:
     warnings: tuple[SourceWarning, ...] = ()
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        return (row for row in enumerate(self.items, 1) if isinstance(row[1], dict))
+        return (
+            (number, item if isinstance(item, dict) else {})
+            for number, item in enumerate(self.items, 1)
+        )
 
 
 def document(stream: io.BufferedIOBase, array: str) -> PickleDocument:
@@ -96,30 +104,15 @@ def values(stream: io.BufferedIOBase) -> Any:
         else:
             raise ValueError("no STOP")
     # Only these come from bytes that are no pickle: of pickletools, and of taking from an empty stack.
-    except (
-        ValueError,
-        IndexError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-    ) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError("a pickle that is damaged or cut off; copy it again") from error
-    level, count = [result], 0
-    for _ in range(DEEPEST):
-        below: list[object] = []
-        for value in level:
-            if isinstance(value, (list, dict)):
-                count += len(value)
-                if count > MOST_VALUES:
-                    break
-                below += value.values() if isinstance(value, dict) else value
-        if count > MOST_VALUES or not below:
-            break
-        level = below
-    else:
-        count = MOST_VALUES + 1
-    if count > MOST_VALUES:
+    level, count, depth = [result], 0, 0
+    while level and count <= MOST_VALUES and depth <= DEEPEST:
+        containers = [value for value in level if isinstance(value, (list, dict))]
+        count, depth = count + sum(map(len, containers)), depth + 1
+        inside = (each.values() if isinstance(each, dict) else each for each in containers)
+        level = list(islice(chain.from_iterable(inside), MOST_VALUES))
+    if count > MOST_VALUES or depth > DEEPEST:
         raise UsageError(
             f"a pickle of more than {MOST_VALUES} values, or of {DEEPEST} inside each other; not opened"
         )
@@ -133,10 +126,17 @@ class _PickleMachine:
         self.stack: list[Any] = []
         self._below: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
+        self._made = 0
 
     def carry_out(self, name: str, argument: Any) -> None:
         """Do one operation. Raises UsageError for one that builds no plain value."""
-        if _SCALAR.fullmatch(name):
+        self._made += name in _SCALARS or name in _EMPTY or name in _TUPLES
+        held = len(self.stack) + len(self._memo) + len(self._below)
+        if self._made > MOST_MADE or held > MOST_HELD:
+            raise UsageError(
+                f"a pickle of more than {MOST_HELD} values at a time or {MOST_MADE} in all; not opened"
+            )
+        if name in _SCALARS:
             if isinstance(argument, int) and argument.bit_length() > LONGEST_NUMBER_BITS:
                 raise ValueError("a number of thousands of digits")
             self.stack.append(argument)

@@ -76,6 +76,9 @@ WRAPPED_FROM = 60
 _SIGNAL = re.compile(r"exited on signal (\d+)|\(signal (\d+)\)|KILLED BY SIGNAL: (\d+)")
 """Words of Open MPI's mpirun, MPICH's hydra and Intel's for the signal that ended a rank."""
 
+_RANK_ENDED = r"(?i)\brank \d+ (with )?pid \d+"
+"""Words of the same for the rank, in the line of the signal or above it."""
+
 _TELLING = re.compile(
     r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE
 )
@@ -174,6 +177,14 @@ class Launcher(ABC):
         what = ended or f"was given {waited:.0f} s"
         who = "; ".join(f"rank {rank} (process {pid}) {state}" for rank, pid, state in missing)
         who = who or not_among(arrived, expected)
+        # Who was killed may have come, and took those along that had not. Its process is not told: MPICH 5.0 prints
+        # that of rank 0 whichever rank it was.
+        if signaled := self.output(_SIGNAL.pattern):
+            rank = self.output(_RANK_ENDED)
+            who, words = (
+                "",
+                ", ".join(line.strip("= ") for line in {rank: 0, signaled: 0} if line),
+            )
         output = f"it said: {words}" if words else "it said nothing"
         return f"{self.name} {what}: {some} had come; {who + '; ' if who else ''}{output}"
 

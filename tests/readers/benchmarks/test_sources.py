@@ -93,16 +93,6 @@ def test_a_missing_file_and_a_folder_are_told_in_one_line(tmp_path: Path) -> Non
         read_log("a\0b")
 
 
-def test_a_file_above_the_limit_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "large"
-    path.write_text(outputs.OSU_ALL_REDUCE)
-    monkeypatch.setattr(importers, "LARGEST_LOG_BYTES", path.stat().st_size - 1)
-    with pytest.raises(UsageError, match="larger than 0 MiB; cut out"):
-        read_log(path)
-
-
 def test_an_error_of_a_reader_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def refusing(text: str) -> NoReturn:
         raise UsageError("line 3: nothing to read")

@@ -5,7 +5,6 @@ import pytest
 
 from ccbench.readers.machines.nccl_xml import PcieLink, read
 from ccbench.topology.graph import DeviceKind, LinkKind, Topology, TopologyClass
-from tests.clocks import within
 from tests.topology.dumps import entries, names, needs_dumps, text_of
 from tests.topology.graphs import the_link
 
@@ -370,13 +369,6 @@ def test_a_direct_link_never_crosses_hosts() -> None:
 
 
 # Any text
-
-
-def test_a_deep_and_wide_tree_is_read_in_linear_time() -> None:
-    switch = '<pci busid="s" class="0x060400" link_speed="2.5 GT/s PCIe" link_width="1">'
-    leaves = '<pci busid="g" class="0x03"><gpu/></pci>\n' * 5000
-    text = "<system><cpu>" + switch * 55 + leaves + "</pci>" * 55 + "</cpu></system>"
-    assert len(within(2, lambda: read(text)).gpus) == 5000
 
 
 def test_parts_of_one_device_are_several_gpus() -> None:

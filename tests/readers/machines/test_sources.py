@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.machine.detection import load_cluster, load_topology
-from ccbench.readers.lines import LARGEST_TEXT_BYTES
 from ccbench.readers.machines import topology_of_text
 from ccbench.topology.files import catalog_names, load_catalog, topology_json, topology_yaml
 from ccbench.topology.graph import DeviceKind
@@ -136,21 +135,6 @@ def test_a_file_that_no_tool_wrote_is_refused(
     (tmp_path / "data").write_bytes(content)
     with pytest.raises(MachineError, match=complaint):
         load_topology(str(tmp_path / "data"))
-
-
-@pytest.mark.exhaustive
-def test_a_large_log_is_read_whole(tmp_path: Path) -> None:
-    filler = "host:1:1 [0] NCCL INFO Using network IB\n"
-    ring = "host:1:1 [0] NCCL INFO Channel 00/01 : 0 1 2 3\n"
-    (tmp_path / "large").write_text(filler * ((2 << 20) // len(filler)) + ring)
-    assert load_topology(str(tmp_path / "large")).facts["rings"] == {"00": [0, 1, 2, 3]}
-
-
-def test_a_text_above_the_limit_is_refused(tmp_path: Path) -> None:
-    with (tmp_path / "huge").open("wb") as file:
-        file.truncate(LARGEST_TEXT_BYTES + 1)
-    with pytest.raises(MachineError, match="larger than 64 MiB"):
-        load_topology(str(tmp_path / "huge"))
 
 
 def test_a_cluster_too_large_for_a_graph_says_how_large_it_is() -> None:

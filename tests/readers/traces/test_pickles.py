@@ -176,6 +176,14 @@ def test_bombs_are_errors_of_one_line_in_bounded_memory(data: bytes, tmp_path: P
     assert most < 160 << 20
 
 
+def test_values_are_counted_while_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickles, "MOST_MADE", 3000)
+    monkeypatch.setattr(pickles, "MOST_HELD", 2000)
+    for unit in (b"]", b"}", b"(", b"\x94", b"K\x07", b"]a", b"}K\x01K\x01sa"):
+        with pytest.raises(UsageError, match="a pickle of more than 2000 values at a time"):
+            held(b"\x80\x04]" + unit * 3001 + b".")
+
+
 DUMP = {
     "version": "2.10",
     "nccl_version": "2.27.3",

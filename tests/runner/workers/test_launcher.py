@@ -184,6 +184,16 @@ def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_ho
         "it said: not enough slots"
     )
     made.kill()
+    ends = (
+        "=   RANK 0 PID 7 RUNNING AT a\\n=   KILLED BY SIGNAL: 9 (Killed)\\nPlease do not wait"
+    )
+    made = launcher(f"print('{ends}'); raise SystemExit(9)")
+    made.wait(10)
+    printed_line(made, "wait")
+    assert made.why_so_few([came], 2) == (
+        f"{made.name} exited with 9: only 1 of 2 processes had come; "
+        "it said: RANK 0 PID 7 RUNNING AT a, KILLED BY SIGNAL: 9 (Killed)"
+    )
     made = launcher("raise SystemExit(3)")
     made.wait(10)
     assert (

@@ -91,12 +91,12 @@ class Evidence:
     @property
     def gap(self) -> str:
         """Why the recorded job cannot show that nothing is wrong, '' where it can or none is here."""
-        if self.trace is None:
+        trace = self.trace
+        if trace is None:
             return ""
-        if not (self.trace.communications or self.trace.progress):
+        if not (trace.communications or trace.progress):
             return "no call is recorded"
-        lost = (row.text for row in self.trace.warnings if row.kind in _LOST)
-        return next(lost, "")
+        return next((row.text for row in trace.warnings if row.kind in _LOST), "")
 
 
 def read_evidence(paths: Sequence[Path]) -> Evidence:
@@ -170,7 +170,8 @@ def _untagged(text: str) -> tuple[str, str]:
         return count
 
     best, remark, most = lines, "", _MUCH_MORE * understood(judged)
-    if unquoted(judged) != judged and (count := understood(unquoted(judged))) > most:
+    records = unquoted(judged)
+    if records != judged and (count := understood(records)) > most:
         best, remark, most = (
             unquoted(lines),
             "lines are records or quoted; their texts were read",

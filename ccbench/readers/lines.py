@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,6 +122,11 @@ def plain(text: str) -> str:
     if text.isprintable():
         return _COLOUR.sub("", text)
     return _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def searches(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    """Return a function that tells whether a text has ``pattern`` in it."""
+    return lambda text: pattern.search(text) is not None
 
 
 def plain_lines(text: str) -> list[str]:
@@ -333,17 +338,3 @@ def ranges(text: str) -> tuple[tuple[int, int], ...] | None:
             return None
         pairs.append((int(match[1]), int(match[2] or match[1])))
     return tuple(pairs)
-
-
-def overlap(
-    first_list: tuple[tuple[int, int], ...], second_list: tuple[tuple[int, int], ...]
-) -> bool:
-    """Return whether two lists of ranges name a number in common."""
-    # By their beginning: a range overlaps what the other side has reached before it.
-    reached = [-1, -1]
-    sides = [(*pair, 0) for pair in first_list] + [(*pair, 1) for pair in second_list]
-    for first, last, side in sorted(sides):
-        if first <= reached[1 - side]:
-            return True
-        reached[side] = max(reached[side], last)
-    return False

@@ -6,8 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ccbench.errors import MachineError, UsageError
 from ccbench.readers.benchmarks import log_of_text
@@ -16,7 +14,6 @@ from ccbench.readers.lines import (
     figure,
     file_text,
     is_description,
-    overlap,
     plain_lines,
     ranges,
     repeated_tags,
@@ -86,19 +83,6 @@ def test_text_in_brackets_that_is_no_colour_stays() -> None:
 )
 def test_lists_of_cpus(text: str, expected: tuple[tuple[int, int], ...] | None) -> None:
     assert ranges(text) == expected
-
-
-@given(
-    *[st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=6)] * 2
-)
-def test_lists_overlap_where_they_name_a_number_in_common(
-    one: list[tuple[int, int]], other: list[tuple[int, int]]
-) -> None:
-    found = [tuple((first, first + more) for first, more in parts) for parts in (one, other)]
-    sets = [
-        {number for first, last in half for number in range(first, last + 1)} for half in found
-    ]
-    assert overlap(*found) == bool(sets[0] & sets[1])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from ccbench.findings import SourceWarning
-from ccbench.readers.lines import plain_lines
+from ccbench.readers.lines import plain_lines, searches
 from ccbench.readers.machines.rocm_smi import RocmTable, json_of, read_table, topology_of
 from ccbench.topology.graph import Topology
 from ccbench.topology.pci import normal_address
@@ -33,9 +33,7 @@ _MOST_GPUS = 256
 """GPUs of a JSON list; more is damage."""
 
 
-def recognises(text: str) -> bool:
-    """Return whether ``text`` has a table of ``amd-smi topology``."""
-    return _SIGN.search(text) is not None
+recognises = searches(_SIGN)
 
 
 def read(text: str) -> Topology:

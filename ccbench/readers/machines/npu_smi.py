@@ -10,7 +10,7 @@ import re
 
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
-from ccbench.readers.lines import plain_lines
+from ccbench.readers.lines import plain_lines, searches
 from ccbench.readers.machines.rocm_smi import read_table
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 
@@ -22,9 +22,7 @@ _PCI = frozenset({"PIX", "PXB", "PHB", "NODE", "SYS"})
 _KNOWN = _DIRECT | _PCI | {"X", "HCCS_SW", "NA", "N/A"}
 
 
-def recognises(text: str) -> bool:
-    """Return whether ``text`` has a table between NPUs."""
-    return _SIGN.search(text) is not None
+recognises = searches(_SIGN)
 
 
 def read(text: str) -> Topology:

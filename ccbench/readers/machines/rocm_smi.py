@@ -15,7 +15,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
-from ccbench.readers.lines import whole
+from ccbench.readers.lines import searches, whole
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 
 COMMAND = "rocm-smi --showtopo"
@@ -139,9 +139,7 @@ def read_table(
     return table
 
 
-def recognises(text: str) -> bool:
-    """Return whether ``text`` has a section of ``rocm-smi --showtopo``."""
-    return _SIGN.search(text) is not None
+recognises = searches(_SIGN)
 
 
 def read(text: str) -> Topology:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
-from ccbench.readers.lines import plain_lines
+from ccbench.readers.lines import plain_lines, searches
 from ccbench.topology.classes import (
     MOST_LINKS,
     ClassVerdict,
@@ -116,9 +116,7 @@ class _Listing:
         )
 
 
-def recognises(text: str) -> bool:
-    """Return whether the text holds a line about a link of ``nvidia-smi nvlink``."""
-    return _SEEN.search(text) is not None
+recognises = searches(_SEEN)
 
 
 def read(text: str) -> Topology:

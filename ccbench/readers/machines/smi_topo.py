@@ -20,7 +20,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
-from ccbench.readers.lines import plain_lines, ranges
+from ccbench.readers.lines import plain_lines, ranges, searches
 from ccbench.readers.machines.smi_table import (
     CELL,
     CPU,
@@ -52,9 +52,7 @@ _LEGEND = re.compile(r"[\s>|#]*(NIC[0-9]{1,3}): ?([\w.:-]{1,64})\s*", re.ASCII)
 _P2P_COMMAND = re.compile(r"\btopo\b.{0,40}\s(?:-p2p|--p2pstatus)[\s=]+([a-z])\b", re.ASCII)
 
 
-def recognises(text: str) -> bool:
-    """Return whether the text holds a row of ``nvidia-smi topo``."""
-    return _SEEN.search(text) is not None
+recognises = searches(_SEEN)
 
 
 def read(text: str) -> Topology:

@@ -25,11 +25,10 @@ from ccbench.units import plural
 
 
 class Outcome(IntEnum):
-    """Answers that evidence allows; the exit code of ``ccbench diagnose``."""
+    """Answers that evidence allows, and their exit codes."""
 
     NOTHING_WRONG = 0
     PROBLEM = 1
-    NOTHING_RECOGNISED = 2
     CANNOT_SAY = 3
 
 
@@ -60,6 +59,9 @@ def machine_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
             )
 
 
+CRASHED = SpeedWord.PROBLEM.value.lower()
+"""Kind of the diagnosis that a program ended before its first row."""
+
 RULES: tuple[Rule, ...] = (hang_diagnoses, machine_rules, nccl_diagnoses, machine_diagnoses)
 """Rules on evidence; each yields what it sees, in any order."""
 
@@ -81,6 +83,9 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
         *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict, evidence)),
         *(diagnosis for rule in RULES for diagnosis in rule(evidence)),
     ]
+    # What the program died of says more than that it did.
+    if any(each.severity == "problem" and each.kind != CRASHED for each in diagnoses):
+        diagnoses = [each for each in diagnoses if each.kind != CRASHED]
     # Of equal gravity the rule that was asked first: a measurement before what may explain it, and all before a
     # hang that names nobody.
     diagnoses.sort(
@@ -117,7 +122,7 @@ def measured(
 
 
 def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis]:
-    """A verdict that is no praise as a diagnosis: SLOW and WRONG are problems, FAST is a doubt."""
+    """A verdict that is no praise as a diagnosis; FAST is worth knowing."""
     finding = verdict.finding
     tables = [
         Statement(
@@ -126,9 +131,9 @@ def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis
         for path, log in evidence.logs
         for table in log.tables
     ]
-    if verdict.word in (SpeedWord.WRONG, SpeedWord.SLOW, SpeedWord.FAST):
+    if verdict.word.exit_code == 1 or verdict.word is SpeedWord.FAST:
         yield Diagnosis(
-            "doubt" if verdict.word is SpeedWord.FAST else "problem",
+            "note" if verdict.word is SpeedWord.FAST else "problem",
             verdict.word.value.lower(),
             verdict.sentence,
             finding.evidence if finding else "",
@@ -157,15 +162,12 @@ def _outcome(
     evidence: Evidence, diagnoses: list[Diagnosis], verdicts: tuple[SpeedVerdict, ...]
 ) -> Outcome:
     severities = {diagnosis.severity for diagnosis in diagnoses}
-    words = {verdict.word for verdict in verdicts}
     if "problem" in severities:
         return Outcome.PROBLEM
-    if not (evidence.statements or evidence.machines or evidence.logs or evidence.trace):
-        return Outcome.NOTHING_RECOGNISED
     # A verdict on one collective speaks for no other.
-    if evidence.gap or SpeedWord.CANNOT_SAY in words:
+    if evidence.gap or any(verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts):
         return Outcome.CANNOT_SAY
-    if SpeedWord.NORMAL in words:
+    if verdicts:
         return Outcome.NOTHING_WRONG
     if "doubt" in severities:
         return Outcome.CANNOT_SAY
@@ -187,9 +189,9 @@ def _sentence(
 ) -> str:
     """Return the first sentence: the gravest problem, else the verdict on what was measured, else doubts."""
     summary = summary_of(evidence)
-    if outcome is Outcome.NOTHING_RECOGNISED:
+    if not (evidence.statements or evidence.machines or evidence.logs or evidence.trace):
         return (
-            "NOT RECOGNISED: no line is of a form that ccbench knows; give the output of nccl-tests, an "
+            "CANNOT SAY: no line is of a form that ccbench knows; give the output of nccl-tests, an "
             "NCCL_DEBUG=INFO log, nvidia-smi topo -m, a Flight Recorder dump or the like"
         )
     if outcome is Outcome.PROBLEM:
@@ -202,10 +204,9 @@ def _sentence(
     if reason := evidence.gap:
         return f"CANNOT SAY: {reason}"
     doubts = [diagnosis for diagnosis in diagnoses if diagnosis.severity == "doubt"]
-    word = SpeedWord.NORMAL if outcome is Outcome.NOTHING_WRONG else SpeedWord.CANNOT_SAY
-    for verdict in verdicts:
-        if verdict.word is word and (word is SpeedWord.NORMAL or not doubts):
-            return verdict.sentence
+    # The gravest first; where nothing can be said of it, what may explain that is worth more.
+    if verdicts and (outcome is Outcome.NOTHING_WRONG or not doubts):
+        return verdicts[0].sentence
     if doubts:
         depends = (
             "the job hangs or runs"

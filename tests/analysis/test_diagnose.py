@@ -239,7 +239,7 @@ def test_processes_without_mpi_are_told(tmp_path: Path) -> None:
 
 def test_text_of_another_kind_is_not_recognised(tmp_path: Path) -> None:
     given = answer(tmp_path, "Dear all,\nthe cluster is slow. Can you help?\n")
-    assert given.outcome is Outcome.NOTHING_RECOGNISED
+    assert given.outcome is Outcome.CANNOT_SAY
 
 
 def test_lines_around_a_log_are_named_as_not_read(tmp_path: Path) -> None:

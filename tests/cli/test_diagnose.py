@@ -82,4 +82,4 @@ def test_an_empty_file_is_not_recognised(ccbench: Command, tmp_path: Path) -> No
     (tmp_path / "empty.txt").touch()
     ended = ccbench("diagnose", "empty.txt")
     assert (ended.code, ended.err) == (2, "")
-    assert ended.out.startswith("NOT RECOGNISED: ")
+    assert ended.out.startswith("CANNOT SAY: no line is of a form that ccbench knows")

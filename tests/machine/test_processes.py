@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from ccbench.machine.files import Files
-from ccbench.machine.host import module_command, single_threaded, state
+from ccbench.machine.host import (
+    module_command,
+    single_threaded,
+    state,
+    terminated_by_signals,
+)
 
 LINUX = sys.platform.startswith("linux")
 
@@ -90,3 +95,17 @@ def test_a_module_of_the_current_folder_is_not_taken_for_a_library(tmp_path: Pat
 def test_numeric_libraries_are_held_to_one_thread() -> None:
     assert single_threaded({"HOME": "/x"})["OMP_NUM_THREADS"] == "1"
     assert single_threaded({"OMP_NUM_THREADS": "8", "HOME": "/x"})["HOME"] == "/x"
+
+
+def test_a_handler_of_a_c_library_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    really, numbers = signal.signal, (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    # What Python gives for a handler that was set before it began.
+    monkeypatch.setattr(signal, "signal", lambda *words: really(*words) and None)
+    try:
+        with terminated_by_signals():
+            pass
+        assert {signal.getsignal(number) for number in numbers} == {signal.SIG_DFL}
+    finally:
+        for number, handler in before.items():
+            really(number, handler)

@@ -346,7 +346,6 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
             verdicts.append(replace(verdict, left_out=left_out, unfinished=unfinished))
         else:
             unsaid[reason].append(name)
-    verdicts.sort(key=lambda each: list(SpeedWord).index(each.word))
     for reason, (name, *more) in unsaid.items():
         verdicts.append(
             SpeedVerdict(
@@ -355,7 +354,7 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
                 subjects=(name, *more),
             )
         )
-    return tuple(verdicts)
+    return tuple(sorted(verdicts, key=lambda each: list(SpeedWord).index(each.word)))
 
 
 def unmeasured(files: Sequence[Imported]) -> tuple[SpeedVerdict, ...]:

@@ -22,8 +22,6 @@ UNKNOWN = ALL_RIGHT.replace("NVIDIA H100 80GB HBM3", "device of tomorrow")
 CRASHED = ALL_RIGHT.partition("# Out of bounds")[0] + "Segmentation fault (core dumped)\n"
 STATED = ("--network", "ib-ndr-400x8")
 
-LOGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "nccl_logs"
-
 
 def gated(ccbench: Command, text: str, *options: str) -> tuple[int, str]:
     """Exit code, and the last line of stdout, of an import."""
@@ -66,49 +64,6 @@ def test_the_gravest_verdict_is_the_exit_code_and_the_last_line_says_why(
     assert ccbench("report", "run").code == code, (
         "a word has one exit code, with a gate or without"
     )
-
-
-def test_a_fast_run_passes_unless_the_gate_is_normal(ccbench: Command) -> None:
-    assert gated(ccbench, FAST, "--gate", "not-slow")[0] == 0
-    code, line = gated(ccbench, FAST, "--gate", "normal")
-    assert (code, "LOW and FAST are undecided" in line) == (3, True)
-    assert gated(ccbench, ALL_RIGHT, "--gate", "normal")[0] == 0
-
-
-def test_a_log_that_is_slow_only_for_its_own_other_sizes_fails(ccbench: Command) -> None:
-    machine = ("--machine", "hgx-h100", "--nodes", "2", *STATED)
-    sweep = ccbench("predict", *machine, "--collective", "all_reduce", "--json").json
-    for factor, code in ((1.0, 0), (2.6, 1)):
-        rows = [
-            row(
-                point["size_bytes"],
-                1.875,
-                1e6
-                * point["predicted_seconds"]
-                * (factor if 16 * MIB <= point["size_bytes"] <= 128 * MIB else 1.0),
-            )
-            for point in sweep
-        ]
-        ended, line = gated(ccbench, output(rows, range(16)), *STATED, "--gate")
-        dip = "2.6x slower from 16 MiB to 128 MiB than its own other sizes imply" in line
-        assert (ended, dip) == (code, bool(code))
-    (first, *_) = ccbench("import", "log.txt", *STATED, "-o", "again").out.splitlines()
-    assert first.startswith(
-        "SLOW: nccl all_reduce, 16 ranks on 2 nodes: 2.6x slower from 16 MiB"
-    )
-    suite = ElementTree.fromstring(ccbench("report", "again", "--format", "junit").out)
-    failed = [case.attrib["name"] for case in suite.iter("testcase") if len(case)]
-    assert failed == ["own other sizes"]
-
-
-def test_the_gravest_of_several_logs_decides(ccbench: Command) -> None:
-    for name, text in (("a", ALL_RIGHT), ("b", UNKNOWN), ("c", ONE_WRONG)):
-        Path(f"{name}.txt").write_text(text)
-    code = ccbench("import", "a.txt", "b.txt", "-o", "two", "--gate").code
-    assert code == 3
-    ended = ccbench("import", "a.txt", "b.txt", "c.txt", "-o", "three", "--gate")
-    assert (ended.code, "WRONG: " in ended.out.splitlines()[-1]) == (1, True)
-    assert ccbench("report", "two", "three", "--gate").code == 1
 
 
 def test_how_a_program_ended_stays_in_the_exit_code_where_the_gate_does_not_fail(
@@ -263,18 +218,3 @@ def test_junit_has_a_case_for_every_collective_and_regime(ccbench: Command) -> N
     assert ends[ONE_WRONG] == [("verdict", "failure", "WRONG")]
     assert ends[UNKNOWN] == [("verdict", "error", "CANNOT SAY")]
     assert ends[FAST] == [("large messages", "system-out", None)]
-
-
-@pytest.mark.skipif(not LOGS.is_dir(), reason="no logs beside the checkout")
-@pytest.mark.parametrize(
-    ("file", "options", "code"),
-    [
-        ("h100sxm_16g_2n_all_reduce_ib.txt", ("--machine", "hgx-h100", "--nodes", "2"), 0),
-        ("gh200_8g_2n_all_reduce_alps_bad.txt", ("--network", "slingshot-200x4"), 1),
-    ],
-)
-def test_published_logs_pass_or_fail_by_their_health(
-    ccbench: Command, file: str, options: tuple[str, ...], code: int
-) -> None:
-    stated = options if "--network" in options else (*options, *STATED)
-    assert ccbench("import", str(LOGS / file), *stated, "-o", "run", "--gate").code == code

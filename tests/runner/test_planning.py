@@ -12,7 +12,7 @@ import pytest
 from ccbench.backends import open_backend
 from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import PER_GPU, Case
-from ccbench.errors import BackendUnavailable, MachineError, SuiteError, UsageError
+from ccbench.errors import BackendUnavailable, MachineError, UsageError
 from ccbench.machine.host import usable_cores
 from ccbench.runner.planning import (
     RunOptions,
@@ -307,10 +307,9 @@ def test_process_models_of_the_command_line_replace_the_suites(
     suite = read_suite("{backends: [cuda], sweep: {collective: all_reduce, ranks: 2}}")
     plan = plan_suite(suite, RunOptions(processes=processes))
     assert {case.processes for case in plan.cases} == planned
-    with pytest.raises(
-        SuiteError, match="nothing is left to run on cpu with 2 ranks: cpu has no processes"
-    ):
-        plan_suite(suite, RunOptions(backends=("cpu",), processes="per_gpu"))
+    # Ranks on processors are processes already: the key means nothing there.
+    plan = plan_suite(suite, RunOptions(backends=("cpu",), processes="per_gpu"))
+    assert {case.processes for case in plan.cases} == {"one"}
 
 
 MIXED = """

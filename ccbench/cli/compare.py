@@ -135,8 +135,9 @@ def compare(
 ) -> int:
     """Compare NEW with BASE (run folders): slower, faster, the same, or why there is no verdict.
 
-    BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions; with --by AXIS one run is named,
-    and the base is one of its values of the axis. Several NEW make a table, each beside BASE.
+    BASE may be 'published' (what is nearest, or one by name: 'published:hgx-h100'), or 'model' for NEW's own
+    predictions; with --by AXIS one run is named, and the base is one of its values of the axis. Several NEW
+    make a table, each beside BASE. With 'published' and 'model' NEW's own verdict is the exit code.
     Exit code 1: something is slower, or wrong, or with --same-bits its bits changed; 3: nothing is, but something
     was not decided, or BASE is missing; 0: nothing is slower.
     """
@@ -147,6 +148,7 @@ def compare(
         MODEL,
         Settings,
     )
+    from ccbench.report.baselines import open_base
     from ccbench.report.comparison_text import document, junit, markdown, screen
     from ccbench.results import open_run
     from ccbench.results.loading import PREFIX
@@ -158,7 +160,7 @@ def compare(
             form = _form_of(output)
     against_model = not self_check and runs[0] == MODEL
     # Nobody measured these here: what healthy systems differ by is no change.
-    published = not (axis or self_check) and runs[0].startswith(PREFIX)
+    published = not (axis or self_check) and runs[0].partition(":")[0] == PREFIX.rstrip(":")
     by_systems = against_model or published
     usual = MODEL_THRESHOLD if by_systems else DEFAULT_THRESHOLD
     default = usual if threshold is None else threshold
@@ -188,7 +190,7 @@ def compare(
         compared = compare_with_model(new, settings)
     else:
         try:
-            old = open_run(runs[0], details=False)
+            old = open_base(runs[0], new.points)
         except RunFolderError as error:
             say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
             return NO_VERDICT_EXIT_CODE

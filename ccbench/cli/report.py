@@ -42,7 +42,7 @@ JUNIT = "junit"
     "--baseline",
     metavar="RUN",
     shell_complete=completing(baselines, "dir"),
-    help="Compare with this run, in grey; or published:hgx-h100, 'published:' lists what there is.",
+    help="Compare with this run, in grey; or published, which takes what is nearest; 'published:' lists all.",
 )
 @click.option(
     "-o",
@@ -77,21 +77,23 @@ def report(
     """
     from ccbench.analysis.machine_verdict import fleet_document
     from ccbench.analysis.speed_verdict import speed_verdicts
+    from ccbench.report.baselines import open_base
     from ccbench.report.bits_table import bits_documents
     from ccbench.report.case_table import case_documents
     from ccbench.report.run_screen import ALL, CARD, run_screen
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import write_report
-    from ccbench.results import load_runs, newest_run, open_run
+    from ccbench.results import load_runs, newest_run
     from ccbench.results.loading import PREFIX
 
     if baseline == PREFIX:
         _list_published(as_json)
         return 0
     threshold = opened(gate)
-    behind = None if baseline is None else open_run(baseline)
     chosen = tuple(formats.split(",")) if formats is not None else _formats_of(output)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=JUNIT not in chosen)
+    every_point = [point for run in loaded for point in run.points]
+    behind = None if baseline is None else open_base(baseline, every_point)
     outcome = gated(threshold, exit_code_of(loaded), loaded)
     code = outcome.code
     if JUNIT in chosen:

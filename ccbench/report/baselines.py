@@ -14,16 +14,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.cases.axes import NO_OP
+from ccbench.errors import UsageError
 from ccbench.model.library.clusters import generations_in
 from ccbench.report.present import ShownColumn, Table, aligned, beyond, csv_of, named, table_of
 from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
 from ccbench.results.keys import SETTING, grouped
-from ccbench.results.loading import PREFIX, load_published, published_names
+from ccbench.results.loading import PREFIX, load_published, open_run, published_names
 from ccbench.results.systems import is_other_model
 from ccbench.units import format_seconds, format_size, plural
 
@@ -207,14 +209,41 @@ def _elsewhere(points: Sequence[Point], baseline: Run) -> str:
     """Words for the published results with the most points like this run's; '' where another run is asked for."""
     if not str(baseline.path).startswith(PREFIX):
         return ""
-    counts = {
-        name: len(beside(points, comparable_points(points, load_published(name))))
-        for name in published_names()
-    }
-    name = max(counts, key=lambda name: counts[name])
-    if not counts[name]:
+    near, alike = nearest_published(points)
+    if near is None:
         return "; nor have other published results"
-    return f"; try {PREFIX}{name}, which has {plural(counts[name], 'point')} like it"
+    return f"; try {near.path}, which has {plural(alike, 'point')} like it"
+
+
+def nearest_published(points: Sequence[Point]) -> tuple[Run | None, int]:
+    """Return (published results, number of points like ``points``): of the same machine, else GPU, else the most.
+
+    None where no published results have any point like these.
+    """
+    gpus = {_gpu(point.machine) for point in points} - {""}
+    best: tuple[tuple[bool, bool, int], Run | None] = ((False, False, 0), None)
+    for name in published_names():
+        run = load_published(name)
+        alike = len(beside(points, comparable_points(points, run)))
+        theirs = {_gpu(model) for model in run.devices} - {""}
+        same = bool(gpus) and not any(is_other_model(a, b) for a in gpus for b in theirs)
+        rank = (bool(theirs) and same, name in {point.machine for point in points}, alike)
+        if alike and rank > best[0]:
+            best = rank, run
+    return best[1], best[0][2]
+
+
+def open_base(name: Path | str, points: Sequence[Point]) -> Run:
+    """The run of that name; of ``published`` the published results nearest to ``points``.
+
+    Raises UsageError where none are like them, and as ``open_run`` does.
+    """
+    if str(name) != PREFIX.rstrip(":"):
+        return open_run(name)
+    run, _ = nearest_published(points)
+    if run is None:
+        raise UsageError(f"{name}: no published results have a point like this run's")
+    return run
 
 
 FEWEST_ALIKE = 3

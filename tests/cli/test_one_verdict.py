@@ -57,10 +57,8 @@ def test_published_figures_of_another_system_are_no_regression(ccbench: Command)
     file = LOGS / "h100sxm_16g_2n_all_reduce_ib.txt"
     stated = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
     assert ccbench("import", str(file), *stated, "-o", "run").out.startswith("NORMAL: ")
-    compared = ccbench("compare", "published:h100-or-h200-sxm", "run").done
+    compared = ccbench("compare", "published", "run").done
     assert "\nNORMAL: " in compared.out
     assert "of pairs of healthy systems" in " ".join(compared.out.split())
     # A threshold that somebody names is taken.
-    assert (
-        ccbench("compare", "published:h100-or-h200-sxm", "run", "--threshold", "5%").code == 1
-    )
+    assert ccbench("compare", "published", "run", "--threshold", "5%").code == 1

@@ -140,7 +140,8 @@ def verdict_parts(verdicts: Sequence[SpeedVerdict]) -> Iterator[VerdictPart]:
     for verdict in verdicts:
         for subject in verdict.subjects or (verdict.subject,):
             for regime in verdict.regimes:
-                yield VerdictPart(subject, WORDS[regime.regime], regime.word, regime.text)
+                text = "; ".join(filter(None, (regime.text, verdict.left_out)))
+                yield VerdictPart(subject, WORDS[regime.regime], regime.word, text)
             for dip in verdict.dips:
                 yield VerdictPart(subject, "own other sizes", SpeedWord.SLOW, dip.text)
             if verdict.unfinished or not verdict.regimes:
@@ -181,6 +182,8 @@ def gate_outcome(
         checks += [(FAILS, str(part)) for part in parts if part.word is SpeedWord.WRONG]
         checks += within(gate.limits, runs)
     code, reason = min(checks, key=lambda check: GRAVEST.index(check[0]))
+    if code == PASSES and own_code:
+        reason = f"what was measured is not whole: {reason}"
     alike = Counter(code for code, _ in checks)[code]
     more = f"; and {alike - 1} more of {plural(len(checks), 'part')}" * (alike > 1)
     return GateOutcome(

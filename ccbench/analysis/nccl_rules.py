@@ -312,7 +312,8 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
     if partly and hosts and not disabled:
         of = f" on {', '.join(hosts[:4])}, while others have it"
     yield Diagnosis(
-        "problem" if (told or partly) and "GB10" not in log.models else "doubt",
+        # A plug-in that does without may be on a machine that has none, such as instances of one card.
+        "problem" if (disabled or far or partly) and "GB10" not in log.models else "doubt",
         "gpudirect_off",
         f"GPUDirect RDMA is off{of}{why}",
         (

@@ -148,15 +148,25 @@ DRIVER = [
     *(
         (
             cards("NVIDIA GeForce RTX 4090", 4, peer=status),
-            [("problem", "peer_access", "gpu0 gpu1 gpu2 gpu3", f"is {word} for 6 pairs")] * 2,
+            [(severity, "peer_access", "gpu0 gpu1 gpu2 gpu3", f"is {word} for 6 pairs")] * 2,
         )
-        for status, word in enumerate(("CNS", "GNS", "TNS", "DR", "NS", "U"), 1)
+        for status, (word, severity) in enumerate(
+            {
+                "CNS": "doubt",
+                "GNS": "note",
+                "TNS": "doubt",
+                "DR": "problem",
+                "NS": "doubt",
+                "U": "doubt",
+            }.items(),
+            1,
+        )
     ),
     (
         said(cards("NVIDIA L40S", 2, peer=2), 0, pcie=[1, 16, 4, 16]),
         [
-            *[("problem", "peer_access", "gpu0 gpu1", "for 1 pair of GPUs")] * 2,
             ("note", "pcie_idle", "gpu0", ""),
+            *[("note", "peer_access", "gpu0 gpu1", "for 1 pair of GPUs")] * 2,
         ],
     ),
 ]

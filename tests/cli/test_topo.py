@@ -33,7 +33,7 @@ def test_a_matrix_is_shown_as_people_know_it(tmp_path: Path, ccbench: Command) -
 def test_findings_come_with_advice(tmp_path: Path, ccbench: Command) -> None:
     (tmp_path / "dump").write_text(PEERS)
     out = shown(ccbench, "dump").out
-    assert "DOUBT    peer_access" in out
+    assert "note     peer_access: " in out
     assert "         -> " in out
 
 

@@ -8,6 +8,7 @@ from them is judged in ``ccbench.analysis``.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -48,7 +49,9 @@ class Statement:
     def __post_init__(self) -> None:
         object.__setattr__(self, "quote", self.quote.strip()[:LONGEST_QUOTE])
         values = {
-            name: value.strip() for name, value in self.values.items() if value is not None
+            name: sys.intern(value.strip())
+            for name, value in self.values.items()
+            if value is not None
         }
         object.__setattr__(self, "values", values)
 

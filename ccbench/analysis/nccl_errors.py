@@ -352,7 +352,7 @@ _COMPILED = tuple((error, re.compile(error.form)) for error in KNOWN_ERRORS)
 
 _HARMLESS = re.compile(
     r"^(?!.*\bEI\d{4}).*(?:NUMA auto balancing|iommu=pt|dlvsym|symbol|GDRCOPY|Could not find:|No plugin found|"
-    r"HSA_FORCE_FINE_GRAIN|amd_iommu|Attribute \w+ of node \w+ not found|MNNVL (?!\(cliqueSize|busId)|"
+    r"HSA_FORCE_FINE_GRAIN|amd_iommu|open libibverbs|Attribute \w+ of node \w+ not found|MNNVL (?!\(cliqueSize|busId)|"
     r"environment variable|deprecated|ENV/Plugin)"
 )
 

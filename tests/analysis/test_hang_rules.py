@@ -107,9 +107,7 @@ def test_calls_that_are_open_are_never_no_hang(tmp_path: Path) -> None:
         written(tmp_path, f"dump-{host}", dump(0, 9))
     verdict = answer(tmp_path)
     assert verdict.outcome is Outcome.CANNOT_SAY
-    assert "a rank that its dump does not name made call 9 of process group '0'" in (
-        verdict.sentence
-    )
+    assert "a rank that is not named made call 9 of process group '0'" in (verdict.sentence)
     assert "nccl_trace_rank_3" in verdict.diagnoses[0].advice
 
 
@@ -372,6 +370,25 @@ def test_calls_that_timed_out_are_a_problem_of_the_ranks_that_say_so(tmp_path: P
         "PROBLEM: A kernel before"
         in answer(written(tmp_path, "job.log", crash + text)).sentence
     )
+
+
+def test_ranks_in_the_text_are_not_called_all(tmp_path: Path) -> None:
+    """Three ranks of a group whose size nobody says; calls too far apart for one group; a line without a rank."""
+    line = TIMEOUT.replace("[Rank 4]", "[PG ID 0 PG GUID 0(default_pg) Rank 4]")
+    three = "".join(
+        line.replace("ank4", f"ank{rank}").replace("ank 4", f"ank {rank}") for rank in range(3)
+    )
+    apart = TIMEOUT + TIMEOUT.replace("ank 4", "ank 7").replace("ank4", "ank7").replace(
+        "=31", "=9031"
+    )
+    for text, who in (
+        (three, "ranks 0-2 made call 31 of process group '0' (default_pg)"),
+        (apart, "rank 4 made call 31 of a process group"),
+        (TIMEOUT[TIMEOUT.index("Watchdog") :], "a rank that is not named made call 31"),
+    ):
+        sentence = answer(written(tmp_path, "job.log", text)).sentence
+        assert sentence.startswith(f"PROBLEM: {who}"), sentence
+        assert sentence.endswith("did not complete it; nothing shows who is behind")
 
 
 def test_a_stuck_rank_is_seen_though_nothing_is_known_of_its_calls(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ FORM = "ProcessGroupNCCL log"
 
 OWNED = re.compile(r"ProcessGroupNCCL|WorkNCCL\(|NCCL error in: ")
 
-_WATCHDOG = re.compile(r"ProcessGroupNCCL\.\w+:\d+\]")
+_WATCHDOG = re.compile(r"ProcessGroupNCCL\.\w+:\d+\]|(?=Watchdog caught collective)")
 
 
 def read(text: str) -> Iterator[Statement]:
     """Yield a ``watchdog`` of every line of the watchdog."""
     for number, line in enumerate(plain_lines(text), start=1):
-        if "ProcessGroupNCCL" in line and (match := _WATCHDOG.search(line)):
+        if OWNED.search(line) and (match := _WATCHDOG.search(line)):
             yield Statement("watchdog", number, line[match.end() :])

@@ -157,7 +157,8 @@ def by_use(trace: Trace) -> Trace:
     by_name = {
         name: ProcessGroup(name[0], len(ranks), tuple(sorted(ranks)), name[1])
         for name, ranks in users.items()
-        if len(ranks) == (sizes[name] or max(len(ranks), 2))
+        # Without its size, and that of the job, nobody knows whether these are all.
+        if len(ranks) == (sizes[name] or (trace.world_size and len(ranks)))
     }
     if not by_name:
         return trace

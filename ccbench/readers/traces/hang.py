@@ -85,7 +85,7 @@ class HangCause:
         """Ranks, call and group in words, without an end."""
         words = f", {self.call}" if self.call else ""
         call = f"call {self.sequence} of {named(self.group)}{words}"
-        who = ranks_of(self.ranks) if self.ranks else "a rank that its dump does not name"
+        who = ranks_of(self.ranks) if self.ranks else "a rank that is not named"
         return {
             DIFFER: f"call {self.sequence} of {named(self.group)} is not the same on all ranks: {self.call}",
             OPEN: f"{who} made {call}, and did not complete it; nothing shows who is behind",

@@ -1,4 +1,4 @@
-"""Findings about jobs that hang or run: ranks in trouble, the hang, calls that differ, ranks that are behind."""
+"""Findings about jobs that hang or run: ranks in trouble, the hang, ranks that are behind."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from ccbench.findings import Finding
 from ccbench.readers.traces.events import (
-    RECV,
-    SEND,
-    Communication,
     GroupProgress,
     ProcessGroup,
     Trace,
 )
 from ccbench.readers.traces.hang import (
-    DIFFER,
     WHERE_IT_IS,
     Hang,
-    differing,
     findings_of,
     named,
     ranks_of,
@@ -27,9 +22,6 @@ from ccbench.units import plain
 
 _SEVERITIES = ("problem", "doubt", "note")
 
-Calls = dict[tuple[ProcessGroup, int], list[Communication]]
-"""(group, sequence number) -> the call of each rank; sends and receives are not among them."""
-
 
 def lag(trace: Trace, hang: Hang | None) -> tuple[Finding, ...]:
     """Return what keeps the job of ``trace`` from going on, problems first; ``hang`` is the job's.
@@ -37,18 +29,6 @@ def lag(trace: Trace, hang: Hang | None) -> tuple[Finding, ...]:
     Nothing where the trace has no progress.
     """
     rows: dict[tuple[ProcessGroup, str], list[GroupProgress]] = defaultdict(list)
-    calls: Calls = defaultdict(list)
-    groups = {progress.group for progress in trace.progress}
-    explained = (
-        {cause.group for cause in hang.causes if cause.kind == DIFFER} if hang else set()
-    )
-    for call in trace.communications:
-        if (
-            call.sequence is not None
-            and call.group in groups - explained
-            and call.collective not in (SEND, RECV)
-        ):
-            calls[call.group, call.sequence].append(call)
     findings = list(findings_of(hang)) if hang else []
     silent = set()
     for progress in trace.progress:
@@ -66,7 +46,6 @@ def lag(trace: Trace, hang: Hang | None) -> tuple[Finding, ...]:
             )
         elif progress.completed is None:
             rows[progress.group, progress.collective].append(progress)
-    findings += _differing(calls)
     for (group, collective), ranks in rows.items():
         findings += _behind(
             group, collective, [row for row in ranks if (group, row.rank) not in silent]
@@ -99,20 +78,3 @@ def _behind(
             # A library's counts are read one rank after the other (docs.nvidia.com/deeplearning/nccl, RAS).
             advice="ask again: whoever does not move is stuck",
         )
-
-
-def _differing(calls: Calls) -> Iterator[Finding]:
-    """The first call of each group that is not the same on all ranks."""
-    reported = set()
-    for (group, sequence), ranks in sorted(calls.items(), key=lambda row: row[0][1]):
-        fewest, shapes = differing(ranks)
-        if fewest and group not in reported:
-            reported.add(group)
-            yield Finding(
-                severity="problem",
-                kind="calls_differ",
-                devices=tuple(f"rank {rank}" for rank in fewest),
-                subject=f"Call {sequence} of {named(group)} is not the same on all ranks",
-                evidence=shapes,
-                advice="ranks took different ways through the program, or have different sizes of data",
-            )

@@ -10,6 +10,7 @@ the group; from 2.2 on ``[rank3]:`` before the line is the rank of the job.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ccbench.findings import SourceWarning
@@ -18,6 +19,9 @@ from ccbench.readers.traces.file import TraceFile
 from ccbench.readers.traces.groups import MOST_RANKS
 from ccbench.readers.traces.words import collective_of
 from ccbench.units import plain
+
+MOST_APART = 100
+"""Numbers of calls that time out together in one group: as many as a rank may have enqueued."""
 
 LONGEST_LINE = 1 << 16
 """Bytes of a line; the watchdog's are below 1 KiB."""
@@ -81,6 +85,9 @@ def read(file: TraceFile) -> Trace:
         line = raw.decode("utf-8", "replace")
         rank_of_job, in_group = _RANK.search(line), _GROUP.search(line)
         named = rank_of_job or _PLACE.search(line)
+        work = _CALL.search(line)
+        if named is None and work and work["sequence"]:
+            timeouts.append((_timed_out(work, None, _NO_GROUP, number), True))
         if named is None or int(named[1]) >= MOST_RANKS:
             continue
         rank, group = int(named[1]), _NO_GROUP
@@ -99,7 +106,7 @@ def read(file: TraceFile) -> Trace:
             places_alone |= rank_of_job is None
             enqueued, completed = (max(int(count), 0) for count in status.groups())
             statuses[rank, group] = GroupProgress(rank, group, "", enqueued, completed, place)
-        if (work := _CALL.search(line)) and work["sequence"]:
+        if work and work["sequence"]:
             places_alone |= rank_of_job is None
             timeouts.append((_timed_out(work, rank, group, number), in_group is not None))
     groups = {*(group for _, group in statuses), *(call.group for call, _ in timeouts)}
@@ -112,16 +119,7 @@ def read(file: TraceFile) -> Trace:
             for call, has_group in timeouts
         )
     )
-    for call in calls:
-        rank, sequence = call.rank or 0, call.sequence or 0
-        place = f"{plain(file.place, 200)}:{call.line}"
-        made = GroupProgress(rank, call.group, "", sequence, sequence - 1, place)
-        row = statuses.get((rank, call.group), made)
-        statuses[rank, call.group] = replace(
-            row,
-            enqueued=max(row.enqueued or 0, sequence),
-            completed=min(row.completed or 0, sequence - 1),
-        )
+    _made(calls, statuses, plain(file.place, 200))
     ranks = tuple(sorted({*stuck, *(rank for rank, _ in statuses)}))
     return Trace(
         communications=calls,
@@ -133,7 +131,33 @@ def read(file: TraceFile) -> Trace:
     )
 
 
-def _timed_out(call: re.Match[str], rank: int, group: ProcessGroup, line: int) -> Communication:
+def _made(
+    calls: Sequence[Communication],
+    statuses: dict[tuple[int, ProcessGroup], GroupProgress],
+    file: str,
+) -> None:
+    """Let ``statuses`` have come as far as the ``calls`` that timed out."""
+    # No rank completes a call of a group before all made it: numbers further apart are of several groups.
+    without = [call.sequence or 0 for call in calls if call.group == _NO_GROUP]
+    several = max(without, default=0) - min(without, default=0) > MOST_APART
+    for call in calls:
+        if call.rank is None or (several and call.group == _NO_GROUP):
+            continue
+        rank, sequence = call.rank, call.sequence or 0
+        made = GroupProgress(
+            rank, call.group, "", sequence, sequence - 1, f"{file}:{call.line}"
+        )
+        row = statuses.get((rank, call.group), made)
+        statuses[rank, call.group] = replace(
+            row,
+            enqueued=max(row.enqueued or 0, sequence),
+            completed=min(row.completed or 0, sequence - 1),
+        )
+
+
+def _timed_out(
+    call: re.Match[str], rank: int | None, group: ProcessGroup, line: int
+) -> Communication:
     elements = max(int(call["sent"] or 0), int(call["received"] or 0))
     if lengths := re.findall(r"[0-9]+", call["shape"] or ""):
         elements = 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,27 +50,6 @@ def test_a_rank_that_made_fewer_calls_is_named_with_the_call_it_lacks() -> None:
     )
     assert finding.evidence == "3 ranks wait for it"
     assert "py-spy" in finding.advice
-
-
-@pytest.mark.parametrize("differing", [call(2, 7, "broadcast"), call(2, 7, size=4096)])
-def test_a_call_that_differs_between_ranks_is_told_once_a_group(
-    differing: Communication,
-) -> None:
-    calls = (call(0, 7), call(1, 7), differing, call(3, 7), call(0, 8), call(2, 8, "barrier"))
-    (finding,) = job(*(progress(rank, 8) for rank in range(4)), calls=calls)
-    assert (finding.severity, finding.kind, finding.devices) == (
-        "problem",
-        "calls_differ",
-        ("rank 2",),
-    )
-    assert finding.subject == "Call 7 of process group '1' (tp) is not the same on all ranks"
-    assert "all_reduce of 1 MiB on ranks 0-1, 3" in finding.evidence
-
-
-@pytest.mark.parametrize("collective", ["all_to_all", "gather", "reduce", "scatter"])
-def test_sizes_that_may_differ_are_not_compared(collective: str) -> None:
-    calls = (call(0, 7, collective, 5), call(1, 7, collective, 6))
-    assert job(*(progress(rank, 7) for rank in range(4)), calls=calls) == ()
 
 
 def test_sends_have_numbers_of_their_own() -> None:

@@ -164,8 +164,13 @@ def _outcome(
     severities = {diagnosis.severity for diagnosis in diagnoses}
     if "problem" in severities:
         return Outcome.PROBLEM
-    # A verdict on one collective speaks for no other.
-    if evidence.gap or any(verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts):
+    # A verdict on one collective speaks for no other, and silence of the rules for no table that has no row.
+    tables = [table for _, log in evidence.logs for table in log.tables]
+    if (
+        evidence.gap
+        or (tables and not verdicts)
+        or any(verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts)
+    ):
         return Outcome.CANNOT_SAY
     if verdicts:
         return Outcome.NOTHING_WRONG

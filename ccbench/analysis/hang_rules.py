@@ -149,7 +149,8 @@ def _ras_subject(problem: Statement, status: str, named: list[Statement]) -> str
                 _ranks(alike[number]) or plural(int(alike[number][0].values["ranks"]), "rank")
                 for number in (first, last)
             )
-            return f"{who} of {communicator} stopped at operation {first}, {ahead} at {last}"
+            is_ = "are" if who.startswith("ranks") or who[:1].isdigit() else "is"
+            return f"{who} of {communicator} {is_} at operation {first}, {ahead} at {last}"
     missing = [line for line in named if line.kind == "ras_missing"]
     if missing:
         processes = ", ".join(

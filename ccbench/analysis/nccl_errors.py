@@ -133,8 +133,8 @@ KNOWN_ERRORS = (
     KnownError(
         "shared_memory_segment",
         r"shared memory segment|/dev/shm/nccl|misc/shmutils",
-        "a segment of shared memory could not be made or joined (not for want of room)",
-        "ranks of one host must share /dev/shm and the IPC namespace (--ipc=host) and use one version of NCCL; "
+        "a segment of shared memory could not be made or joined",
+        "see that /dev/shm has room (df -h /dev/shm); ranks of one host must share /dev/shm and the IPC namespace (--ipc=host) and use one version of NCCL; "
         "NCCL_SHM_DISABLE=1 or NCCL_CUMEM_HOST_ENABLE=0 shows whether it is that",
     ),
     KnownError(
@@ -189,8 +189,14 @@ KNOWN_ERRORS = (
         place=FOLLOWS,
     ),
     KnownError(
+        "transfer_failed",
+        r"Got completion (?:from peer|with)",
+        "a transfer between two NICs failed: {text}",
+        "look its status up (ibv_wc_status); see the ports of both NICs, and what the other rank said first",
+    ),
+    KnownError(
         "network_error",
-        r"Got completion (?:from peer|with)|async fatal event|port error",
+        r"async fatal event|port error",
         "the NIC reported an error",
         "look at the port's state and counters: ibstat, perfquery; at 'dmesg' for the NIC",
     ),

@@ -237,14 +237,14 @@ Errors
             "  Communicator ranks have different collective operation counts\n"
             "  31 ranks have launched up to operation 6650\n  1 rank has launched up to operation 6649\n"
             "  Rank 17 -- GPU 1 managed by process 483072 on node 10.0.0.2",
-            "rank 17 of communicator 0-0 stopped at operation 6649, 31 ranks at 6650",
+            "rank 17 of communicator 0-0 is at operation 6649, 31 ranks at 6650",
         ),
         (
             "MISMATCH",
             "  Communicator ranks have different collective operation counts\n"
             "  31 ranks have launched up to operation 60\n"
             "  Rank 7 has launched up to operation 59 -- GPU 7 managed by process 4 on node n1",
-            "rank 7 of communicator 0-0 stopped at operation 59, 31 ranks at 60",
+            "rank 7 of communicator 0-0 is at operation 59, 31 ranks at 60",
         ),
         (
             "INCOMPLETE",
@@ -266,7 +266,7 @@ Errors
             "  Communicator ranks have different AllGather operation counts\n"
             "  14 ranks have launched up to operation 90\n  2 ranks have launched up to operation 91\n"
             "  Rank 3 -- GPU 3 managed by process 8 on node n1\n  Rank 6 -- GPU 6 managed by process 9 on node n1",
-            "14 ranks of communicator 0-0 stopped at operation 90, ranks 3, 6 at 91",
+            "14 ranks of communicator 0-0 are at operation 90, ranks 3, 6 at 91",
         ),
         (
             "MISMATCH",
@@ -276,7 +276,7 @@ Errors
             "  Communicator ranks have different Broadcast operation counts\n"
             "  15 ranks have launched up to operation 7\n"
             "  Rank 4 has launched up to operation 6 -- GPU 4 managed by process 4 on node n1",
-            "rank 4 of communicator 0-0 stopped at operation 899, 15 ranks at 900",
+            "rank 4 of communicator 0-0 is at operation 899, 15 ranks at 900",
         ),
         (
             "MISMATCH",

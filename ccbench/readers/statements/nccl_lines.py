@@ -123,7 +123,7 @@ that was pasted from its end."""
 
 _CRASH = re.compile(
     r"(?:Test [A-Z]+ failure \S+ '.|\bEI\d{4}\b|DIAG \[INFO\] .*(?:only \d+/|failed)|Duplicate GPU detected"
-    r"|Some NCCL operations have failed|(?:NCCL|CUDA|HIP) error(?:: | in: )|\bNCCL error \d).*"
+    r"|Some NCCL operations have failed|(?:NCCL|CUDA|HIP) error(?:: | in: )(?!\{)|\bNCCL error \d).*"
 )
 """What programs print of an error: nccl-tests, HCCL, NCCL's diagnostics (2.31), PyTorch."""
 

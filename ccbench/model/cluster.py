@@ -5,6 +5,7 @@ What collectives take there: with a library of the GPUs, or with ccbench's own s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -174,7 +175,10 @@ def open_cluster(
     """
     from ccbench.machine.detection import load_topology
 
-    return cluster_of(load_topology(source), nodes, network, ranks)
+    node = load_topology(source)
+    if source == "detect":
+        node, _ = visible_part(node)
+    return cluster_of(node, nodes, network, ranks)
 
 
 def cluster_of(
@@ -237,6 +241,29 @@ def network_example(node: Topology) -> str:
 def first_gpus(node: Topology, count: int) -> Topology:
     """``node`` with its first ``count`` GPUs only; switches, NICs and processors stay."""
     return without_gpus(node, {gpu.name for gpu in node.gpus[count:]})
+
+
+def visible_part(node: Topology) -> tuple[Topology, str]:
+    """(this machine with the GPUs that CUDA_VISIBLE_DEVICES shows, in its order; what is not known of that).
+
+    Numbers are places in the driver's order, which is CUDA's where all are of one model, or where
+    CUDA_DEVICE_ORDER says so (CUDA C++ Programming Guide, "CUDA Environment Variables").
+    """
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if not chosen or not node.gpus:
+        return node, ""
+    places = {str(place): gpu for place, gpu in enumerate(node.gpus)}
+    shown = [places.get(word.strip()) for word in chosen.split(",")]
+    gpus = [*dict.fromkeys(gpu for gpu in shown if gpu is not None)]
+    if len(gpus) < len(shown) or (len(node.models) > 1 and not by_bus):
+        return (
+            node,
+            f"CUDA_VISIBLE_DEVICES={chosen}: which GPUs is not known; the first are priced",
+        )
+    part = without_gpus(node, {gpu.name for gpu in node.gpus if gpu not in gpus})
+    rest = (device for device in part.devices if device not in node.gpus)
+    return replace(part, devices=(*gpus, *rest)), ""
 
 
 def without_gpus(node: Topology, gone: set[str]) -> Topology:

@@ -205,7 +205,7 @@ def cluster_of(
         rack = f"; {node.name} is {held} GPUs of several hosts: for some of these give --ranks, no --nodes"
         raise MachineError(
             f"{node.name}: {ranks} ranks are {nodes} nodes and need a network; name theirs, such as "
-            f"--network {network_example(node)} ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
+            f"--network ib-ndr-400x{min(8, held)} ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
         )
     taken = first_gpus(with_rates_of_model(node), ranks // nodes)
     if network is None or nodes == 1:
@@ -220,24 +220,6 @@ def cluster_of(
     return Cluster(name, taken, nodes, replace(stated, nics=own), stated)
 
 
-USUAL_NETWORKS = {
-    "dgx-1p": "ib-edr-100x4",
-    "dgx-1v": "ib-edr-100x4",
-    "dgx-2": "ib-edr-100x8",
-    "dgx-a100": "ib-hdr-200x8",
-    "hgx-a100-4": "ib-hdr-200x4",
-    "gh200x4": "slingshot-200x4",
-    "dgx-spark": "roce-200x1",
-    **dict.fromkeys(("mi300x", "mi325x", "mi350x", "mi355x"), "roce-400x8"),
-}
-"""Of the makers' own systems (user guides of the DGX), Alps' nodes (CSCS), and Instinct's reference clusters."""
-
-
-def network_example(node: Topology) -> str:
-    """Network that machines like ``node`` often have, to show how one is written; never assumed."""
-    return USUAL_NETWORKS.get(node.name, f"ib-ndr-400x{min(8, len(node.gpus))}")
-
-
 def first_gpus(node: Topology, count: int) -> Topology:
     """``node`` with its first ``count`` GPUs only; switches, NICs and processors stay."""
     return without_gpus(node, {gpu.name for gpu in node.gpus[count:]})
@@ -246,17 +228,16 @@ def first_gpus(node: Topology, count: int) -> Topology:
 def visible_part(node: Topology) -> tuple[Topology, str]:
     """(this machine with the GPUs that CUDA_VISIBLE_DEVICES shows, in its order; what is not known of that).
 
-    Numbers are places in the driver's order, which is CUDA's where all are of one model, or where
-    CUDA_DEVICE_ORDER says so (CUDA C++ Programming Guide, "CUDA Environment Variables").
+    Numbers are places in the driver's order, which is CUDA's where all are of one model (CUDA C++ Programming
+    Guide, "CUDA Environment Variables").
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     if not chosen or not node.gpus:
         return node, ""
     places = {str(place): gpu for place, gpu in enumerate(node.gpus)}
     shown = [places.get(word.strip()) for word in chosen.split(",")]
     gpus = [*dict.fromkeys(gpu for gpu in shown if gpu is not None)]
-    if len(gpus) < len(shown) or (len(node.models) > 1 and not by_bus):
+    if len(gpus) < len(shown) or len(node.models) > 1:
         return (
             node,
             f"CUDA_VISIBLE_DEVICES={chosen}: which GPUs is not known; the first are priced",

@@ -173,12 +173,15 @@ def open_cluster(
     them (two nodes with 8 NICs and 4 of 8 H100 reach 328 of 4 NICs' 350 GB/s); bounds are of all.
     Raises MachineError for machines without GPUs, ranks that do not fit, several nodes without a network.
     """
+    return cluster_of(opened(source), nodes, network, ranks)
+
+
+def opened(source: str) -> Topology:
+    """The machine that ``source`` names, of this one (``detect``) what is visible; see ``load_topology``."""
     from ccbench.machine.detection import load_topology
 
     node = load_topology(source)
-    if source == "detect":
-        node, _ = visible_part(node)
-    return cluster_of(node, nodes, network, ranks)
+    return visible_part(node)[0] if source == "detect" else node
 
 
 def cluster_of(

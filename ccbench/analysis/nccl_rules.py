@@ -40,12 +40,14 @@ class NcclLog:
         # Hosts that list the same ranks run jobs of their own.
         if len({rank[:2] for rank in ranks}) < len(set(ranks)):
             return max(stated, default=1)
-        hosts = {
+        lines = Counter(
             line.speaker.partition(":")[0]
             for line in self.evidence.statements
             if ":" in line.speaker
-        }
-        return max(stated, default=len(hosts) if len(hosts) > 1 else 0)
+        )
+        # A host of one line, where others have more, is what is left of a torn line.
+        hosts = sum(count > 1 for count in lines.values()) or len(lines)
+        return max(stated, default=hosts if hosts > 1 else 0)
 
     @cached_property
     def communicators(self) -> list[Statement]:

@@ -18,7 +18,7 @@ from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.library import LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.intervals import intervals, regime_of, residuals, typicality, without
+from ccbench.model.library.intervals import intervals, residuals, without
 from ccbench.model.library.predictor import predict_library
 from ccbench.results import Point
 

@@ -234,9 +234,7 @@ def _sentence(
         parts = [shown] * bool(shown) + [f"worth knowing: {note}" for note in notes]
         return ": ".join(filter(None, ("NOTHING WRONG is visible", "; ".join(parts))))
     if machines:
-        reason = next((text for text in remarks if "not known" in text), "")
-        why = f" ({reason})" if reason else ""
-        return f"CANNOT SAY what joins the GPUs: {machines}{why}; 'nvidia-smi topo -m' and its like say it"
+        return f"CANNOT SAY what joins the GPUs: {machines}; 'nvidia-smi topo -m' and its like say it"
     if evidence.logs and remarks:
         return f"CANNOT SAY: {remarks[0]}"
     return (

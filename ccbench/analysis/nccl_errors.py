@@ -134,7 +134,8 @@ KNOWN_ERRORS = (
         "shared_memory_segment",
         r"shared memory segment|/dev/shm/nccl|misc/shmutils",
         "a segment of shared memory could not be made or joined",
-        "see that /dev/shm has room (df -h /dev/shm); ranks of one host must share /dev/shm and the IPC namespace (--ipc=host) and use one version of NCCL; "
+        "see that /dev/shm has room (df -h /dev/shm); ranks of one host must share it and the IPC namespace "
+        "(--ipc=host) and use one version of NCCL; "
         "NCCL_SHM_DISABLE=1 or NCCL_CUMEM_HOST_ENABLE=0 shows whether it is that",
     ),
     KnownError(

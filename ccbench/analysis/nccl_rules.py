@@ -13,9 +13,6 @@ from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
 from ccbench.units import plural
 
-SLOW_START_SECONDS = 10.0
-"""NCCL's own start takes below a second on one node and a few on hundreds (Init timings of public logs)."""
-
 _SWITCHED = re.compile(
     r"\b(?:H100|H200|H800|H20\b|B[123]00|GB[123]00)(?!.{0,12}(?:NVL\b|PCIE))", re.IGNORECASE
 )
@@ -40,12 +37,14 @@ class NcclLog:
         # Hosts that list the same ranks run jobs of their own.
         if len({rank[:2] for rank in ranks}) < len(set(ranks)):
             return max(stated, default=1)
-        hosts = {
+        lines = Counter(
             line.speaker.partition(":")[0]
             for line in self.evidence.statements
             if ":" in line.speaker
-        }
-        return max(stated, default=len(hosts) if len(hosts) > 1 else 0)
+        )
+        # A host of one line, where others have more, is what is left of a torn line.
+        hosts = sum(count > 1 for count in lines.values()) or len(lines)
+        return max(stated, default=hosts if hosts > 1 else 0)
 
     @cached_property
     def communicators(self) -> list[Statement]:
@@ -111,7 +110,6 @@ def nccl_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
         gpudirect,
         host_memory,
         network_inside_a_node,
-        slow_start,
     )
     yield from first_error(evidence)
     for rule in rules:
@@ -423,29 +421,3 @@ def network_inside_a_node(log: NcclLog) -> Iterator[Diagnosis]:
         "ccbench doctor",
         [*off, *lines],
     )
-
-
-_PARTS = re.compile(r"(\w+) (\d+\.\d+)")
-
-
-def slow_start(log: NcclLog) -> Iterator[Diagnosis]:
-    """A start that takes long, with the part of it that takes longest."""
-    slow = [
-        line
-        for line in log.evidence.of("init_time")
-        if float(line.values["seconds"]) > SLOW_START_SECONDS
-    ]
-    if slow:
-        longest = max(slow, key=lambda line: float(line.values["seconds"]))
-        parts = _PARTS.findall(longest.values["parts"])
-        name, seconds = max(parts, key=lambda part: float(part[1]), default=("it", "0"))
-        yield Diagnosis(
-            "doubt",
-            "slow_start",
-            f"NCCL took {float(longest.values['seconds']):.0f} s to start, {float(seconds):.0f} s of it {name}",
-            "bootstrap: ranks that came late, or an interface that answers slowly; kernels: the load of NCCL's code",
-            "compare with when each rank began; set NCCL_SOCKET_IFNAME; persistence mode (nvidia-smi -pm 1)",
-            "",
-            [longest],
-            len(slow),
-        )

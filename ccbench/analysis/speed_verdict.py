@@ -32,7 +32,6 @@ from ccbench.flags import About, Flag
 from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
     FEWEST_ALIKE,
-    FEWEST_SYSTEMS,
     REGIMES,
     Residuals,
     Typicality,
@@ -649,7 +648,7 @@ def regime_verdict(
     if low <= seconds <= high and not verdict.broken:
         return verdict
     if typical is None:
-        reason = f"fewer than {FEWEST_SYSTEMS} healthy systems are known at these sizes"
+        reason = "too few healthy systems are known at these sizes"
         return replace(verdict, word=SpeedWord.CANNOT_SAY, reason=reason)
     of = plural(typical.systems, "healthy system")
     if seconds < low:

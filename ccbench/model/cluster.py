@@ -5,6 +5,7 @@ What collectives take there: with a library of the GPUs, or with ccbench's own s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -172,9 +173,15 @@ def open_cluster(
     them (two nodes with 8 NICs and 4 of 8 H100 reach 328 of 4 NICs' 350 GB/s); bounds are of all.
     Raises MachineError for machines without GPUs, ranks that do not fit, several nodes without a network.
     """
+    return cluster_of(opened(source), nodes, network, ranks)
+
+
+def opened(source: str) -> Topology:
+    """The machine that ``source`` names, of this one (``detect``) what is visible; see ``load_topology``."""
     from ccbench.machine.detection import load_topology
 
-    return cluster_of(load_topology(source), nodes, network, ranks)
+    node = load_topology(source)
+    return visible_part(node)[0] if source == "detect" else node
 
 
 def cluster_of(
@@ -201,7 +208,7 @@ def cluster_of(
         rack = f"; {node.name} is {held} GPUs of several hosts: for some of these give --ranks, no --nodes"
         raise MachineError(
             f"{node.name}: {ranks} ranks are {nodes} nodes and need a network; name theirs, such as "
-            f"--network {network_example(node)} ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
+            f"--network ib-ndr-400x{min(8, held)} ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
         )
     taken = first_gpus(with_rates_of_model(node), ranks // nodes)
     if network is None or nodes == 1:
@@ -216,27 +223,31 @@ def cluster_of(
     return Cluster(name, taken, nodes, replace(stated, nics=own), stated)
 
 
-USUAL_NETWORKS = {
-    "dgx-1p": "ib-edr-100x4",
-    "dgx-1v": "ib-edr-100x4",
-    "dgx-2": "ib-edr-100x8",
-    "dgx-a100": "ib-hdr-200x8",
-    "hgx-a100-4": "ib-hdr-200x4",
-    "gh200x4": "slingshot-200x4",
-    "dgx-spark": "roce-200x1",
-    **dict.fromkeys(("mi300x", "mi325x", "mi350x", "mi355x"), "roce-400x8"),
-}
-"""Of the makers' own systems (user guides of the DGX), Alps' nodes (CSCS), and Instinct's reference clusters."""
-
-
-def network_example(node: Topology) -> str:
-    """Network that machines like ``node`` often have, to show how one is written; never assumed."""
-    return USUAL_NETWORKS.get(node.name, f"ib-ndr-400x{min(8, len(node.gpus))}")
-
-
 def first_gpus(node: Topology, count: int) -> Topology:
     """``node`` with its first ``count`` GPUs only; switches, NICs and processors stay."""
     return without_gpus(node, {gpu.name for gpu in node.gpus[count:]})
+
+
+def visible_part(node: Topology) -> tuple[Topology, str]:
+    """(this machine with the GPUs that CUDA_VISIBLE_DEVICES shows, in its order; what is not known of that).
+
+    Numbers are places in the driver's order, which is CUDA's where all are of one model (CUDA C++ Programming
+    Guide, "CUDA Environment Variables").
+    """
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not chosen or not node.gpus:
+        return node, ""
+    places = {str(place): gpu for place, gpu in enumerate(node.gpus)}
+    shown = [places.get(word.strip()) for word in chosen.split(",")]
+    gpus = [*dict.fromkeys(gpu for gpu in shown if gpu is not None)]
+    if len(gpus) < len(shown) or len(node.models) > 1:
+        return (
+            node,
+            f"CUDA_VISIBLE_DEVICES={chosen}: which GPUs is not known; the first are priced",
+        )
+    part = without_gpus(node, {gpu.name for gpu in node.gpus if gpu not in gpus})
+    rest = (device for device in part.devices if device not in node.gpus)
+    return replace(part, devices=(*gpus, *rest)), ""
 
 
 def without_gpus(node: Topology, gone: set[str]) -> Topology:

@@ -12,7 +12,7 @@ from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError, MachineError
 from ccbench.model import Prediction
-from ccbench.model.cluster import Cluster, cluster_of, library_points, schedule_points
+from ccbench.model.cluster import Cluster, cluster_of, library_points, opened, schedule_points
 from ccbench.model.concurrent import cheapest, library_at_once, schedules_at_once
 from ccbench.model.group_points import group_points
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
@@ -212,8 +212,6 @@ def named_context(name: str, network: str | None = None) -> PredictionContext:
     """
     if name in machine_names() or is_machine_file(name):
         return PredictionContext(host=load_machine(name))
-    from ccbench.machine.detection import load_topology
-
     if Path(name).suffix in {".yaml", ".yml"} and not Path(name).exists():
         return PredictionContext(host=load_machine(name))  # which says that it cannot be read
-    return PredictionContext(gpus=load_topology(name), network=network)
+    return PredictionContext(gpus=opened(name), network=network)

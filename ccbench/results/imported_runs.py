@@ -130,7 +130,7 @@ def _place(source: str, line: int) -> str:
 def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Imported:  # noqa: B008  # frozen, so shared safely
     """Cases of every table of ``log``. system: what the user says where the output says nothing."""
     log = _with_stated(log, system)
-    teams = [team_of(table, log.devices, system) for table in log.tables]
+    teams = [team_of(table, system) for table in log.tables]
     counted = (
         with_whole_sizes(
             replace(_with_doubts(table), ranks=team.ranks or None, nodes=team.nodes or None)
@@ -140,9 +140,8 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
     whole = with_shared_devices(checked(replace(log, tables=tuple(counted))))
     cases: list[ImportedCase] = []
     refused: list[str] = []
-    notes: list[str] = []
+    notes = [f"{log.source}: {w.text}" for w in log.warnings if w.kind == "assumed"]
     nameless: list[str] = []
-    notes += (f"{log.source}: {w.text}" for w in log.warnings if w.kind == "assumed")
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{_place(log.source, table.line)}: table {number}"
         if not team.ranks:
@@ -161,7 +160,8 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
             log.outcome if is_open and log.outcome != LogOutcome.UNKNOWN else table.outcome
         )
         if outcome not in (LogOutcome.COMPLETE, LogOutcome.UNKNOWN):
-            notes.append(f"{where}: {outcome.value}{f' ({log.detail})' if log.detail else ''}")
+            why = f" ({log.detail})" if log.detail else ""
+            notes.append(f"{where}{_rowless(table)}: {outcome.value}{why}")
         # The row that was being measured when the output ended.
         last = table.rows[-2:] if outcome in _STATUS_OF_OUTCOME else ()
         begun = next(filter(_has_no_figure, last), None)
@@ -351,6 +351,10 @@ def _with_doubts(table: ImportedTable) -> ImportedTable:
 
 def _has_no_figure(row: ImportedRow) -> bool:
     return row.seconds is None and row.algbw is None and row.busbw is None
+
+
+def _rowless(table: ImportedTable) -> str:
+    return "" if table.rows else f", of {table.collective or UNKNOWN_COLLECTIVE}, has no rows"
 
 
 def _first_row(

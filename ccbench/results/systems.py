@@ -18,7 +18,12 @@ from ccbench.model.cluster import MOST_OF_A_HOST, Cluster, cluster_of
 from ccbench.model.context import predict_case
 from ccbench.model.library import Generation, LibrarySystem
 from ccbench.model.library.clusters import WORDS, generations_in, nvlinks_of, pcie_generation
-from ccbench.readers.benchmarks.log import ImportedLog, ImportedTable, StatedSystem
+from ccbench.readers.benchmarks.log import (
+    ImportedLog,
+    ImportedTable,
+    StatedSystem,
+    shares_a_device,
+)
 from ccbench.results.points import Manifest, Point
 from ccbench.topology.classes import class_of_model, is_card, is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass
@@ -261,10 +266,7 @@ def _machine_shown(
             "",
             f"{where} several models ({', '.join(models)}), of which no machine is modelled",
         )
-    ranks_on: dict[tuple[object, ...], set[int]] = {}
-    for device in devices:
-        ranks_on.setdefault((device.host, device.device, device.bus_id), set()).add(device.rank)
-    if any(len(ranks) > 1 for ranks in ranks_on.values()):
+    if shares_a_device(devices):
         return "", f"{where} a GPU for several ranks, which is not modelled"
     each = [
         -(-(table.ranks or 1) // nodes)

@@ -23,6 +23,7 @@ from ccbench.flags import Flag
 from ccbench.machine.detection import detect
 from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model import Prediction
+from ccbench.model.cluster import visible_part
 from ccbench.model.context import PredictionContext
 from ccbench.results import RunFolder, arrow_schema, load_run
 from ccbench.runner.measure import (
@@ -45,6 +46,7 @@ from ccbench.runner.planning import (
 from ccbench.runner.progress import Progress
 from ccbench.runner.starting import (
     context_of,
+    keep_note,
     launch_of,
     machine_for,
     modules_imported,
@@ -120,12 +122,15 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         run_folder(suite, options, backends, plan.notes) as folder,
     ):
         topology = detect()
-        context = context_of(plan, options, topology, folder, progress)
+        visible, unclear = visible_part(topology)
+        if unclear:
+            keep_note(unclear, folder, progress)
+        context = context_of(plan, options, visible, folder, progress)
         folder.describe(
             machine=asdict(context.host)
             if context.host
             else {"name": (context.gpus or topology).name},
-            topology=to_plain(topology),
+            topology=to_plain(visible),
             findings=[asdict(finding) for finding in diagnose(topology)],
             hosts=[asdict(host) for host in options.launched.facts] if options.launched else [],
             planned_cases=len(plan.cases),

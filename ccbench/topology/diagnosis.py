@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from ccbench.findings import Finding
-from ccbench.topology.classes import RESTART_FABRIC_MANAGER, is_card, nvlinks_of_model
+from ccbench.topology.classes import (
+    CUBE_MESH_GPUS,
+    RESTART_FABRIC_MANAGER,
+    is_card,
+    nvlinks_of_model,
+)
+from ccbench.topology.files import load_catalog
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -24,7 +31,7 @@ from ccbench.topology.graph import (
 from ccbench.topology.locality import hidden_tree, near_nics
 from ccbench.topology.matrix import DOWN, NO_PATH, NOT_VISIBLE, path_labels
 from ccbench.topology.node_nics import ASSUMED, towards_processors
-from ccbench.units import shown
+from ccbench.units import plural, shown
 
 MOST_GPUS = 128
 """Paths between every GPU and NIC are worked out up to here; a cluster is looked at by its first machine."""
@@ -93,7 +100,7 @@ def gpu_settings(topology: Topology) -> Iterator[Finding]:
     split = _names([gpu for gpu in topology.gpus if gpu.attributes.get("mig") is True])
     if split:
         yield Finding(
-            "problem",
+            "note",
             "mig_enabled",
             split,
             f"MIG is on at {_listed(split)}",
@@ -118,13 +125,13 @@ def peer_access(topology: Topology) -> Iterator[Finding]:
                     pairs.setdefault(word, []).append((f"gpu{row}", f"gpu{column}"))
         for word, between in pairs.items():
             devices = tuple(dict.fromkeys(name for pair in between for name in pair))
-            number = len({frozenset(pair) for pair in between})
+            number = plural(len({frozenset(pair) for pair in between}), "pair")
             # What a registry key disables was somebody's choice; what hardware lacks may be meant so.
             yield Finding(
                 {"DR": "problem", "GNS": "note"}.get(word, "doubt"),
                 "peer_access",
                 devices,
-                f"peer {access} is {word} for {number} pair{'' if number == 1 else 's'} of GPUs, first "
+                f"peer {access} is {word} for {number} of GPUs, first "
                 f"{between[0][0]} to {between[0][1]}: {PEER_REASONS[word]}",
                 "collectives go through the host's memory (NCCL: SHM); check IOMMU, ACS, BIOS and driver, "
                 "or count on the lower rate",
@@ -147,14 +154,12 @@ def isolation(topology: Topology) -> Iterator[Finding]:
         return
     redirecting, types = map(topology.facts.get, ("acs_redirecting", "iommu_types"))
     if isinstance(redirecting, list) and redirecting:
-        listed = ", ".join(map(str, redirecting[:4])) + (
-            ", ..." if len(redirecting) > 4 else ""
-        )
         yield Finding(
             "problem",
             "acs_redirects",
             _names(topology.gpus),
-            f"ACS sends peer traffic through the root at {len(redirecting)} bridges above GPUs: {listed}",
+            f"ACS sends peer traffic through the root at {len(redirecting)} bridges above GPUs: "
+            f"{_listed([*map(str, redirecting)])}",
             "switch ACS off in the BIOS, or per bridge: setpci -s <bridge> ECAP_ACS+6.w=0000",
         )
     translating = (
@@ -379,7 +384,7 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
             for gpu in gpus
             if up[gpu.name] < complete_count and gpu.name not in named | hidden
         ]
-        if not short:
+        if not short or _is_part_of_a_mesh(topology, up):
             continue
         few = sorted({up[name] for name in short})
         against = (
@@ -393,17 +398,33 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
         # A virtual machine that is given one GPU of a board: there is nobody to link to.
         alone = len(topology.gpus) == 1 and few == [0]
         against += "; it is the only GPU here" if alone else ""
-        listed = ", ".join(short[:8]) + (", ..." if len(short) > 8 else "")
-        cure = "compare nvidia-smi nvlink -s of the GPUs; collectives fall back to PCIe or to fewer channels"
-        if alone:
-            cure = "nothing, unless this machine should have its host's other GPUs too"
         yield Finding(
             "note" if bare or alone else "problem",
             "nvlinks_missing",
             tuple(short),
-            f"{listed}: {' or '.join(map(str, few))} NVLinks, where {against}",
-            cure,
+            f"{_listed(short)}: {' or '.join(map(str, few))} NVLinks, where {against}",
+            "nothing, unless this machine should have its host's other GPUs too"
+            if alone
+            else "compare nvidia-smi nvlink -s of the GPUs; collectives fall back to PCIe or to fewer channels",
         )
+
+
+def _is_part_of_a_mesh(topology: Topology, up: Counter[str]) -> bool:
+    """Whether the GPUs are joined as some of a DGX-1's are, which differ in links to each other by design.
+
+    Virtual machines are such parts (p3.8xlarge: NV1 and NV2 between four V100), as are visible devices.
+    """
+
+    size = len(topology.gpus)
+    parts = (
+        sorted(
+            sum(link.count for link in mesh.links if link.source == gpu and link.target in part)
+            for gpu in part
+        )
+        for mesh in map(load_catalog, ("dgx-1v", "dgx-1p"))
+        for part in combinations([gpu.name for gpu in mesh.gpus], size)
+    )
+    return 2 < size < CUBE_MESH_GPUS and sorted(up[gpu.name] for gpu in topology.gpus) in parts
 
 
 def pcie_links(topology: Topology) -> Iterator[Finding]:
@@ -451,14 +472,7 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
         # The driver's figures, where sysfs did not show this hop.
         names = ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width")
         generation, width, highest, widest = map(_numbers(gpu).get, names)
-        if width and widest and width < widest:
-            yield Finding(
-                "problem",
-                "pcie_width",
-                (gpu.name,),
-                f"{gpu.name}: x{width} of x{widest}; links never get narrower by being idle",
-                "reseat the card, look at the BIOS's bifurcation of this slot",
-            )
+        yield from _narrow(gpu, gpu.name, width, widest)
         if generation and highest and generation < highest:
             yield _slow(gpu, gpu.name, f"generation {generation} of {highest}")
 
@@ -468,38 +482,31 @@ def _numbers(of: Device | Link) -> dict[str, Any]:
     return {name: value for name, value in of.attributes.items() if type(value) in (int, float)}
 
 
-def _port(speed: float | None, width: int | None) -> str:
-    """``16 GT/s x8``, less what is not known."""
-    return " ".join(([f"{speed:g} GT/s"] if speed else []) + ([f"x{width}"] if width else []))
-
-
-def _hop(lower: Device, upper: str, state: Mapping[str, Any]) -> Iterator[Finding]:
-    """Findings about the link above ``lower``, of which sysfs says what it does and what it can."""
-    width, widest = state.get("width"), state.get("max_width")
+def _narrow(
+    lower: Device, where: str, width: float | None, widest: float | None
+) -> Iterator[Finding]:
     if width and widest and width < widest:
         yield Finding(
             "problem",
             "pcie_width",
             (lower.name,),
-            f"{lower.name} to {upper}: x{width} of x{widest}; links never get narrower by being idle",
+            f"{where}: x{width} of x{widest}; links never get narrower by being idle",
             "reseat the card or cable, look for bent pins and at the BIOS's bifurcation of this slot",
         )
+
+
+def _hop(lower: Device, upper: str, state: Mapping[str, Any]) -> Iterator[Finding]:
+    """Findings about the link above ``lower``, of which sysfs says what it does and what it can."""
+    yield from _narrow(
+        lower, f"{lower.name} to {upper}", state.get("width"), state.get("max_width")
+    )
     speed, fastest = state.get("gigatransfers"), state.get("max_gigatransfers")
     if speed and fastest and speed < fastest:
         yield _slow(lower, f"{lower.name} to {upper}", f"{speed:g} of {fastest:g} GT/s")
-    own, own_width = state.get("device_max_gigatransfers"), state.get("device_max_width")
-    slower, narrower = (
-        own and fastest and fastest < own,
-        own_width and widest and widest < own_width,
-    )
-    if lower.kind is DeviceKind.GPU and (slower or narrower):
-        yield Finding(
-            "note",
-            "pcie_slot",
-            (lower.name,),
-            f"{lower.name} can {_port(own, own_width)}, its slot only {_port(fastest, widest)}",
-            "another slot may be wider or faster",
-        )
+    own, most = state.get("device_max_width"), state.get("max_width")
+    if lower.kind is DeviceKind.GPU and own and most and most < own:
+        text = f"{lower.name} can x{own}, its slot only x{most}"
+        yield Finding("note", "pcie_slot", (lower.name,), text, "another slot may be wider")
 
 
 def _slow(lower: Device, where: str, state_text: str) -> Finding:
@@ -548,9 +555,7 @@ def _slow_hops(
         hop = above.get(gpu.name)
         fastest = hop.attributes["gigatransfers"] if hop is not None else 0.0
         if hop is not None and fastest <= _SLOWEST:
-            text = f"{gpu.name} to {hop.target}: {fastest:g} GT/s, as idle links are"
-            cure = "look again while it copies; if it stays, treat it as a slow link"
-            findings.append(Finding("note", "pcie_idle", (gpu.name,), text, cure))
+            findings.append(_slow(gpu, f"{gpu.name} to {hop.target}", f"{fastest:g} GT/s"))
         # The hop and those above it, to the CPU or where the source is silent.
         while hop is not None:
             speed, width = hop.attributes["gigatransfers"], hop.attributes["width"]

@@ -192,7 +192,7 @@ def is_there(parameter: str, text: str) -> bool:
         return False
     if text.startswith("published:"):
         return bool(load_published(text.removeprefix("published:")))
-    return text == "model" or (CHECKOUT / text).exists()
+    return text in ("model", "published") or (CHECKOUT / text).exists()
 
 
 NAMING = {

@@ -21,6 +21,7 @@ from ccbench.model.cluster import (
     library_points,
     open_cluster,
     schedule_points,
+    visible_part,
 )
 from ccbench.model.library import LibraryRequest, NetworkPorts
 from ccbench.model.library.constants import shipped
@@ -125,11 +126,28 @@ def test_intervals_of_geforce_cards_reach_as_far_as_without_peer_access(tmp_path
     assert "no peer access" not in certain.origin
 
 
-def test_some_ranks_of_a_machine_are_its_first_gpus() -> None:
-    whole, half = open_cluster("hgx-h100"), open_cluster("hgx-h100", ranks=4)
-    assert half.ranks == 4
-    assert [gpu.name for gpu in half.node.gpus] == [gpu.name for gpu in whole.node.gpus[:4]]
-    assert all("gpu7" not in (link.source, link.target) for link in half.node.links)
+@pytest.mark.parametrize(
+    ("machine", "chosen", "names", "gigabytes"),
+    [
+        ("a100-pcie-bridge", "0,1", "gpu0 gpu1", 236),
+        ("a100-pcie-bridge", "2, 0", "gpu2 gpu0", 24),
+        ("pcie4-x16", "6,7", "gpu6 gpu7", 24),
+        ("a100-pcie-bridge", "GPU-1a2b,GPU-3c4d", "", 0),
+    ],
+)
+def test_the_gpus_that_are_visible_are_priced(
+    monkeypatch: pytest.MonkeyPatch, machine: str, chosen: str, names: str, gigabytes: float
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    monkeypatch.setattr("ccbench.machine.detection.detect", lambda: load_catalog(machine))
+    assert bool(visible_part(load_catalog(machine))[1]) is not bool(names)
+    if names:
+        cluster = open_cluster("detect")
+        assert [gpu.name for gpu in cluster.node.gpus] == names.split()
+        assert all("gpu4" not in (link.source, link.target) for link in cluster.node.links)
+        (point,) = library_points(cluster, LibraryRequest("all_reduce", (1 << 28,)))
+        rate = (1 << 28) / point.prediction.predicted_seconds / 1e9
+        assert rate == pytest.approx(gigabytes, rel=0.1)
 
 
 @pytest.mark.parametrize(

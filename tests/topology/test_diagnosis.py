@@ -94,8 +94,9 @@ DRIVER = [
     *(
         (switched(model, 8, links, version), [])
         for model, links, version in (
-            *((A100, 12, 4), (H100, 18, 6), ("NVIDIA H800", 8, 6), ("NVIDIA H200", 18, 6)),
-            *(("NVIDIA B200", 18, 7), ("NVIDIA GB200", 18, 7)),
+            (A100, 12, 4),
+            ("NVIDIA H800", 8, 6),
+            ("NVIDIA GB200", 18, 7),
         )
     ),
     (cards("NVIDIA L40S", 2, peer=0), []),
@@ -139,7 +140,7 @@ DRIVER = [
     (resting("NVIDIA H100 PCIe", 12, 6), []),
     (
         said(cards("NVIDIA A30", 2, peer=0), 1, mig=True),
-        [("problem", "mig_enabled", "gpu1", "MIG is on")],
+        [("note", "mig_enabled", "gpu1", "MIG is on")],
     ),
     (
         said(switched(H100, 8, 18, 6), 0, fabric=[2, 0]),
@@ -191,14 +192,7 @@ def test_what_the_driver_says_is_judged_problems_first(
     [
         (0, {}, [], ""),
         (8, {"now": (16.0, 8)}, [("problem", "pcie_width")], "x8 of x16"),
-        (8, {"now": (2.5, 16)}, [("note", "pcie_idle")], ""),
         (0, {"now": (8.0, 16)}, [("problem", "pcie_speed")], "8 of 16 GT/s"),
-        (
-            0,
-            {"slot": (8.0, 16), "now": (8.0, 16)},
-            [("note", "pcie_slot")],
-            "16 GT/s x16, its slot only 8",
-        ),
     ],
 )
 def test_a_cards_link_is_judged_by_what_card_and_slot_can_and_by_whether_it_rests(
@@ -220,7 +214,7 @@ def test_a_cards_link_is_judged_by_what_card_and_slot_can_and_by_whether_it_rest
         (
             {"max_gigatransfers": 8.0, "max_width": 8, "device_max_width": 16},
             {},
-            ["gpu0 can x16, its slot only 8 GT/s x8"],
+            ["gpu0 can x16, its slot only x8"],
         ),
         ({"width": "x8", "max_width": 16}, {"performance_state": "P0"}, []),
         (

@@ -89,6 +89,22 @@ def test_a_gpu_of_a_mesh_with_fewer_links_is_a_problem_and_one_with_none_a_note(
     assert severities == {"NV1": ["problem"], "PHB": ["note"]}
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        (
+            "GPU0 X NV1 NV1 NV2",
+            "GPU1 NV1 X NV2 NV1",
+            "GPU2 NV1 NV2 X NV2",
+            "GPU3 NV2 NV1 NV2 X",
+        ),
+        ("GPU0 X NV2 SYS", "GPU1 NV2 X NV1", "GPU2 SYS NV1 X"),
+    ],
+)
+def test_some_gpus_of_a_cube_mesh_differ_in_links_by_design(table: tuple[str, ...]) -> None:
+    assert kinds(said(matrix(*(row + " 0-3 0" for row in table)))) == []
+
+
 NCCL_LOG = """\
 h:1:1 [0] NCCL INFO === System : maxBw 42.0 totalBw 42.0 ===
 h:1:1 [0] NCCL INFO CPU/0 (1/1/1)

@@ -33,8 +33,6 @@ _JUDGED_LINES = 5000
 _MOST_TAGS = 4
 """Loggers, launchers and containers that may each have written something before a line."""
 
-_SHARED_BY_NEARLY_ALL = 0.9
-
 FORMS = (
     "nccl-tests and rccl-tests (text, JSON, CSV), OSU micro-benchmarks, Intel MPI Benchmarks, torch "
     "all_reduce_bench, PARAM comms, mscclpp-test, nccom-test, hccl_test, ucc_perftest and Gloo's benchmark"
@@ -87,9 +85,9 @@ def log_of_text(text: str, place: str) -> ImportedLog:
     """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     log, error = _read(text)
-    lines, hidden = text.split("\n"), ""
+    lines = text.split("\n")
     for _ in range(_MOST_TAGS):
-        uncovered, remark, hidden = _uncovered(lines, log)
+        uncovered, remark = _uncovered(lines, log)
         if not remark:
             break
         lines, kept = uncovered, log.warnings if log else ()
@@ -108,9 +106,8 @@ def log_of_text(text: str, place: str) -> ImportedLog:
     if not text.strip():
         raise UsageError(f"{place}: is empty; name a file with a tool's output")
     beginning = shown(text.strip())
-    cure = f", nor behind {shown(hidden)}, with which lines begin" if hidden else ""
     raise UsageError(
-        f"{place}: no benchmark output that ccbench knows: {beginning}{cure}; known are {FORMS}"
+        f"{place}: no benchmark output that ccbench knows: {beginning}; known are {FORMS}"
     )
 
 
@@ -156,15 +153,14 @@ def _understood(text: str) -> tuple[int, int, int]:
     return rows, facts, -len(log.warnings)
 
 
-def _uncovered(lines: list[str], log: ImportedLog | None) -> tuple[list[str], str, str]:
-    """(lines, remark, tag): ``lines`` without what hides rows, and what that was; a remark only if it did.
+def _uncovered(lines: list[str], log: ImportedLog | None) -> tuple[list[str], str]:
+    """(lines, remark): ``lines`` without what hides rows, and what that was; a remark only if it did.
 
     log: what they say as they are. Tried on what is no message of a library, at most _JUDGED_LINES of it.
-    tag: the longest beginning that nine of ten lines share.
     """
     rows = [row for table in (log.tables if log else ()) for row in table.rows]
     if any(row.line == 0 for row in rows):  # a document, whose lines mean nothing by themselves
-        return lines, "", ""
+        return lines, ""
     sound = {row.line for row in rows if _is_sound(row)}
     numbered = (
         (number, line) for number, line in enumerate(lines, 1) if "CCL INFO" not in line
@@ -172,7 +168,7 @@ def _uncovered(lines: list[str], log: ImportedLog | None) -> tuple[list[str], st
     judged = list(islice(numbered, _JUDGED_LINES))
     bare = [line for _, line in judged]
     if not sound and unquoted(bare) != bare:
-        return unquoted(lines), "lines are records or quoted; their texts were read", ""
+        return unquoted(lines), "lines are records or quoted; their texts were read"
     tags = repeated_tags([line for number, line in judged if number not in sound])
     best, most = None, _understood("\n".join(bare)) if tags else (0, 0, 0)
     as_is = most[:2]
@@ -182,6 +178,5 @@ def _uncovered(lines: list[str], log: ImportedLog | None) -> tuple[list[str], st
             best, most = tag, understood
     if best is not None:
         remark = f"lines begin with {shown(best.example)}, which was left out as a tag"
-        return best.removed(lines), remark, ""
-    shared = [tag.example for tag in tags if tag.share >= _SHARED_BY_NEARLY_ALL]
-    return lines, "", max(shared, key=len, default="")
+        return best.removed(lines), remark
+    return lines, ""

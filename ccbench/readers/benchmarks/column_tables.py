@@ -48,7 +48,7 @@ from ccbench.readers.benchmarks.words import (
 _WORD = r"[^\s|]+"
 _GIVEN_UP = re.compile(r"[ \t]*(\d{1,18}) .*?(time-out|out-of-mem|int-overflow)")
 """A size that a benchmark did not measure."""
-_OF_ONE_TABLE = {"name", "several", "groups", "processes"}
+_OF_ONE_TABLE = {"name", "processes"}
 """Names in ``stated`` that hold for the next table alone: a damaged line must not give it those of the last."""
 _OPTION = re.compile(r"(-[-\w]{1,40}|\w{1,40}(?==))[ =]{1,9}([^\s,-][^\s,]*)")
 
@@ -150,9 +150,6 @@ class Tool:
             table.rows.append((line, cells))
             return []
         texts = [text.strip() for text in line.text.split(self.separator)]
-        # Of several groups at once each row begins with its group, for which there is no heading.
-        if table.context.get("several") and len(texts) == len(table.columns) + 1:
-            table.columns = (PrintedColumn("group", "group"), *table.columns)
         return table.take(line, texts)
 
     def _closed(self, table: OpenTable) -> ImportedTable:
@@ -179,8 +176,6 @@ def _columns(*columns: PrintedColumn) -> Columns:
 def _patterns(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(map(re.compile, patterns))
 
-
-_MEANS = "mean over ranks of means over iterations"
 
 # -- OSU micro-benchmarks -----------------------------------------------------------------------------------
 # osu_util.c and osu_util_mpi.c of https://mvapich.cse.ohio-state.edu/benchmarks/ (versions 3 to 7). Rates of
@@ -227,10 +222,7 @@ def _osu(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
         launch.nodes,
         mode="isolated" if collective in COLLECTIVES else "streaming",
         facts={
-            "title": title,
             "flavour": context.get("flavour", ""),  # MPI-CUDA: buffers on the device
-            "seconds_are": _MEANS,
-            "non_blocking": title.startswith("Non-blocking"),
         },
     )
     return closed, {"dtype": dtype_name(context.get("dtype", ""))}
@@ -267,11 +259,8 @@ def _imb(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
         if defects := cells.pop("defects", None):
             cells["wrong_elements"] = int(defects.value > 0)
     ranks = whole(context.get("processes", "")) or launch.ranks
-    facts = {"name": name, "seconds_are": _MEANS}
-    if context.get("groups"):
-        facts["simultaneous_groups"] = context["groups"]
     nodes = launch.nodes if ranks == launch.ranks else None
-    closed = ImportedTable(collective, (), ranks, nodes, facts=facts)
+    closed = ImportedTable(collective, (), ranks, nodes, facts={"name": name})
     return closed, {"dtype": dtype_name(dtype), "op": op, "root": -1}
 
 
@@ -317,12 +306,12 @@ def _gloo(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
         elements = cells.get("count", 0)
         size = cells.setdefault("size_bytes", elements * item)
         item = size // elements if elements else item
-        cells |= {"printed_elements": elements}
         cells |= {"dtype": {2: "float16", 4: "float32"}.get(item, "")}
         if whole_size(collective, 1, ranks) != (1, ()) and "algbw" in cells:
             cells["rate_gb_per_second"] = cells.pop("algbw")  # of one block
-    facts = {**options, "seconds_are": "median over iterations on rank 0"}
-    closed = ImportedTable(collective, (), ranks, algorithm=algorithm or "default", facts=facts)
+    closed = ImportedTable(
+        collective, (), ranks, algorithm=algorithm or "default", facts=options
+    )
     return closed, {"in_place": True}  # the algorithms work on the pointers that they get
 
 
@@ -368,15 +357,10 @@ def _nccom(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
         cells |= {
             rate: cells[rate].times(factor) for rate in ("algbw", "busbw") if rate in cells
         }
-        cells["printed_elements"] = cells.get("count")
         if collective not in COLLECTIVES or COLLECTIVES[collective].blocked:
             cells.pop("count", None)
-    facts: dict[str, Any] = {"printed_rate_unit_bytes": 2**30 if factor == GIBI else 10**9}
-    outcome = LogOutcome.CUT
-    if "closing" in context:
-        facts["printed_average_busbw"] = float(context["closing"])
-        outcome = LogOutcome.COMPLETE
-    closed = ImportedTable(collective, (), ranks, nodes, outcome=outcome, facts=facts)
+    outcome = LogOutcome.COMPLETE if "closing" in context else LogOutcome.CUT
+    closed = ImportedTable(collective, (), ranks, nodes, outcome=outcome)
     return closed, {"op": op_of(collective, ""), "root": -1}
 
 
@@ -399,7 +383,6 @@ def _hccl(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
     options = dict(_OPTION.findall(context.get("options", "")))
     rooted = root_of(collective) == 0
     facts = {name: context[name] for name in _SWEEP if name in context}
-    facts["wrong_elements_are"] = "1 where the check failed, however many are wrong"
     return ImportedTable(collective, (), launch.ranks, launch.nodes, facts=facts), {
         "dtype": dtype_name(options.get("-d", "")),
         "op": op_of(collective, options.get("-o", "")),
@@ -412,7 +395,7 @@ def _hccl(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
 # its pull request 223. Rates are nccl-tests' busbw in 1e9 bytes per second. Ranks are not printed.
 
 _UCC = _columns(
-    PrintedColumn("Count", "printed_elements"),
+    PrintedColumn("Count", ""),
     PrintedColumn("Size", "size_bytes"),
     PrintedColumn("Time, us", "seconds minimum_seconds maximum_seconds", 1e6),
     PrintedColumn("Bandwidth, GB/s", "busbw" + 2 * " "),
@@ -429,7 +412,7 @@ def _ucc(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
         launch.ranks,
         launch.nodes,
         mode="isolated",  # a barrier stands between iterations
-        facts={**facts, "seconds_are": _MEANS},
+        facts=facts,
     )
     return closed, {
         "op": op_of(collective, context.get("op", "").lower()),
@@ -462,8 +445,8 @@ TOOLS = (
         _IMB,
         _patterns(
             r"#[ \t]*Intel ?\(R\) MPI Benchmarks[ \t]*(?:Suite )?V?(?P<imb>\d[\w.]{0,20})?",
-            r"#[ \t]*Benchmarking[ \t]+(?P<several>Multi-)?(?P<name>\w{2,40})[ \t]*$",
-            r"#[ \t(]*(?:#processes[ \t]*=|(?P<groups>\d{1,6}) groups of)[ \t]*(?P<processes>\d{1,7})",
+            r"#[ \t]*Benchmarking[ \t]+(?P<name>\w{2,40})[ \t]*$",
+            r"#[ \t(]*#processes[ \t]*=[ \t]*(?P<processes>\d{1,7})",
             r"#[ \t]*MPI_Datatype[ \t]*:[ \t]*(?P<dtype>\S{1,40})",
             r"#[ \t]*MPI_Datatype for reductions[ \t]*:[ \t]*(?P<reduced>\S{1,40})",
             r"#[ \t]*MPI_Op[ \t]*:[ \t]*MPI_(?P<op>\S{1,40})",
@@ -537,7 +520,6 @@ _MSCCLPP = Columns(
     PrintedColumn("time", "seconds", 1e6),
     PrintedColumn("algBw", "algbw"),
     PrintedColumn("busBw", "busbw"),
-    PrintedColumn("target", "target"),
     PrintedColumn(_WORD, ""),
 )
 

@@ -180,8 +180,6 @@ class PrintedColumn:
             return whole(text)
         if self.name == "dtype":
             return dtype_name(text)
-        if self.name == "target":
-            return text
         quantity = figure(text)
         return quantity.over(self.per) if quantity else None
 
@@ -369,12 +367,10 @@ class LoggedTeam:
     reason: str
 
 
-def team_of(
-    table: ImportedTable, devices: Sequence[DeviceLine], system: StatedSystem
-) -> LoggedTeam:
+def team_of(table: ImportedTable, system: StatedSystem) -> LoggedTeam:
     """Ranks and nodes of ``table``: as it says, else as the user gave, else as its rates leave possible."""
     if table.ranks is not None and table.ranks > 0:
-        return LoggedTeam(table.ranks, _nodes(table, table.ranks, devices, system), "stated")
+        return LoggedTeam(table.ranks, _nodes(table, table.ranks, system), "stated")
     possible = ranks_that_fit(table.rows, table.collective)
     fits = ""
     if possible is not None:
@@ -387,11 +383,9 @@ def team_of(
         makes = "--ranks says" if system.ranks else "--machine and --nodes make"
         return LoggedTeam(0, 0, f"{makes} {ranks} ranks, but {fits}; {cure}")
     if ranks is not None:
-        return LoggedTeam(ranks, _nodes(table, ranks, devices, system), "given")
+        return LoggedTeam(ranks, _nodes(table, ranks, system), "given")
     if possible is not None and len(possible) == 1:
-        return LoggedTeam(
-            possible[0], _nodes(table, possible[0], devices, system), "from busbw / algbw"
-        )
+        return LoggedTeam(possible[0], _nodes(table, possible[0], system), "from busbw / algbw")
     remark = f" ({fits})" if fits else ""
     return LoggedTeam(
         0,
@@ -434,19 +428,10 @@ def ranks_that_fit(rows: Iterable[ImportedRow], name: str) -> tuple[int, ...] | 
     return tuple(ranks for ranks in tried if low <= collective.bus_factor(ranks) <= high)
 
 
-def _nodes(
-    table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], system: StatedSystem
-) -> int:
-    """Nodes as the table says, as its devices' hosts show, as the user gave; 0 where nobody knows."""
+def _nodes(table: ImportedTable, ranks: int, system: StatedSystem) -> int:
+    """Nodes as the table says, as the user gave; 0 where nobody knows."""
     if table.nodes is not None and table.nodes > 0:
         return table.nodes
-    hosts = {device.host for device in devices if device.host}
-    if (
-        hosts
-        and len({device.rank for device in devices}) == ranks
-        and all(device.host for device in devices)
-    ):
-        return len(hosts)
     if (
         system.nodes is not None
         and system.nodes <= ranks <= (system.devices or ranks) * system.nodes
@@ -473,21 +458,36 @@ def checked(log: ImportedLog) -> ImportedLog:
     return replace(log, tables=tuple(tables))
 
 
+def shares_a_device(devices: Sequence[DeviceLine]) -> bool:
+    """Return whether two of the ranks surely had one device: of one process, or at one address with its domain.
+
+    Processes that see one GPU each all call it 0, and addresses repeat in other domains (GH200: 0009:01:00
+    and 0019:01:00). NCCL refuses two ranks on a GPU (src/init.cc, "Duplicate GPU detected") unless told.
+    """
+    named = [device for device in devices if device.host]
+    places: list[tuple[object, ...]] = [
+        (device.host, device.process_id, device.device)
+        for device in named
+        if None not in (device.process_id, device.device)
+    ]
+    places += [(d.host, d.bus_id) for d in named if d.bus_id.count(":") > 1]
+    return len({device.rank for device in devices}) == len(devices) and len({*places}) < len(
+        places
+    )
+
+
 def with_shared_devices(log: ImportedLog) -> ImportedLog:
     """``log`` with a flag on every row if ranks of one host shared a device, so that no link was measured."""
-    places = [
-        (device.host, device.device, device.bus_id)
-        for device in log.devices
-        if device.host and device.device is not None
-    ]
+    if not shares_a_device(log.devices):
+        return log
     # A list may name a rank twice, of two runs in one file; all ranks of a table are told apart.
     tables = []
     for table in log.tables:
-        shared = len({*places}) < len(places) == table.ranks
         rows = (
             replace(row, flags=tuple(dict.fromkeys((*row.flags, Flag.LOOPBACK))))
             for row in table.rows
         )
+        shared = len(log.devices) == table.ranks
         tables.append(replace(table, rows=tuple(rows)) if shared else table)
     return replace(log, tables=tuple(tables))
 

@@ -186,7 +186,7 @@ def read_document(text: str) -> ImportedLog:
     outcome = (
         LogOutcome.COMPLETE if finished else LogOutcome.CRASHED if errors else LogOutcome.CUT
     )
-    code, start = count(document.get("nccl_version")), document.get("start_time")
+    code = count(document.get("nccl_version"))
     cut = SourceWarning("truncated", "the JSON document ends before its end or is broken")
     return ImportedLog(
         tool="nccl-tests",
@@ -198,7 +198,6 @@ def read_document(text: str) -> ImportedLog:
         warnings=() if is_whole else (cut,),
         outcome=outcome,
         detail=errors[0][:200] if errors else "",
-        facts={"started_at": start} if isinstance(start, str) else {},
     )
 
 
@@ -255,8 +254,6 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
         if (iterations := count(result.get("actual_iterations"))) is not None:
             cells["iterations"] = iterations
         times_processor = "cpu_time" in body
-        if times_processor:
-            cells["clock"] = "cpu"
         time = figure(str(body.get("time", body.get("cpu_time"))))
         cells["seconds"] = time.over(1e6) if time else None
         cells["algbw"], cells["busbw"] = (
@@ -361,7 +358,7 @@ def _record_rows(number: int, record: Mapping[str, str]) -> list[ImportedRow]:
         wrong, root = figure(columns.get("wrong", "")), columns.get("root", "-1")
         row = row_of(
             number,
-            {**cells, "cycle": whole(columns.get("numcycle", ""))},
+            cells,
             op=columns.get("redop", "").lower(),
             root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
             in_place=second or placed in ("1", "true"),

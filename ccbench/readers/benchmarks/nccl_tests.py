@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
@@ -33,6 +33,7 @@ from ccbench.readers.benchmarks.nccl_tests_columns import (
     header_layout,
     is_figure,
     likely_collective,
+    lists_of_devices,
     nodes_of_devices,
     ranks_of_devices,
     ranks_of_figures,
@@ -51,6 +52,7 @@ from ccbench.readers.benchmarks.words import (
     whole,
 )
 from ccbench.readers.lines import PrintedFigure, figure
+from ccbench.units import plural
 
 _MARKS = re.compile(
     "Avg bus bandwidth|nccl-tests version|rccl-tests: Version|Collective test starting|minBytes"
@@ -115,8 +117,6 @@ _LARGEST_ERRORS = {
 """Largest error that versions with a column for it accept (src/common.cu, DeltaMaxValue)."""
 _FEWEST_WORDS = 4
 """Words of the shortest row: a size and three figures."""
-_ALIGNED_BYTES = 16
-"""nccl-tests rounds one rank's block down to this (src/all_gather.cu and others)."""
 
 
 @dataclass
@@ -322,13 +322,12 @@ class Tables:
         for index in range(len(rows) - 1, max(-1, len(rows) - 3), -1):
             row = rows[index]
             if row.in_place is in_place and row.size_bytes == size:
-                flags = (
-                    tuple(dict.fromkeys((*row.flags, *more.split())))
+                flags = dict.fromkeys((*row.flags, *more.split()))
+                rows[index] = (
+                    replace(row, flags=tuple(flags))
                     if are_flags
-                    else row.flags
+                    else replace(row, extra={**row.extra, **extra})
                 )
-                kept = row.extra if are_flags else {**row.extra, **extra}
-                rows[index] = replace(row, flags=flags, extra=kept)
                 return True
         if are_flags:
             return False
@@ -411,23 +410,20 @@ def read(text: str) -> ImportedLog:
     for run in tables.runs:
         if not run.tables and (run.config or run.started):  # it ended before its table began
             run.tables.append(OpenNcclTable(None, 0))
-    runs = [run for run in tables.runs if run.tables or run.devices]
+    begun = [run for run in tables.runs if run.tables or run.devices]
+    runs = [own for run in begun for own in _side_by_side(run, tables.warnings)]
     program = next(filter(None, (program_collective(line.text) for line in around)), "")
     commands = {ranks for line in around if (ranks := ranks_of_command(line.text))}
     for run in runs:
         # Of several commands nobody says which one printed a run.
         if len(commands) == 1 and run.ranks is None and not run.devices:
             run.ranks = min(commands)
-    built = [
-        _built(table, run, program, library_lines.environment)
+    warnings = tables.warnings
+    kept = tuple(
+        _built(table, run, program, library_lines.environment, warnings)
         for run in runs
         for table in run.tables
-    ]
-    warnings = [
-        *tables.warnings,
-        *(warning for _, table_warnings in built for warning in table_warnings),
-    ]
-    kept = tuple(table for table, _ in built)
+    )
     outcome, detail = _log_outcome(kept, bool(runs), *failures(around))
     if outcome in (LogOutcome.HUNG, LogOutcome.CRASHED):
         kept = tuple(
@@ -444,7 +440,7 @@ def read(text: str) -> ImportedLog:
         if kept or "NCCL" in library_lines.versions
         else "",
         tables=kept,
-        devices=tuple(dict.fromkeys(device for run in runs for device in run.devices)),
+        devices=tuple(dict.fromkeys(device for run in begun for device in run.devices)),
         versions=library_lines.versions,
         environment=library_lines.environment,
         hints=library_lines.hints,
@@ -453,6 +449,39 @@ def read(text: str) -> ImportedLog:
         outcome=outcome,
         detail=detail,
     )
+
+
+def _side_by_side(run: OpenRun, warnings: list[SourceWarning]) -> list[OpenRun]:
+    """Return ``run``, or the runs whose headings stand together in it, each with its own devices and table.
+
+    Programs that were started without MPI each count ranks from 0, and their lines may alternate.
+    """
+    lists, tables = lists_of_devices(list(run.devices)), run.tables
+    if len(lists) == 1:
+        return [run]
+    runs = "; ".join(
+        f"{plural(len(devices), 'rank')} on {', '.join(sorted({d.host for d in devices}))}"
+        for devices in lists
+    )
+    text = f"{len(lists)} runs in this text, started beside each other: {runs}"
+    warnings.append(SourceWarning("assumed", text, lists[-1][0].line))
+    if sum(bool(table.rows) for table in tables) == 1 < len(tables):
+        # Of rows that alternate the first of a size is of one run, its repetition of the next.
+        repeats: Counter[tuple[object, ...]] = Counter()
+        ended = tables[-1].closed
+        alternating = [row for table in tables for row in table.rows]
+        tables = [replace(t, rows=[], average=None, concluded=ended) for t in tables]
+        for row in alternating:
+            case = row.size_bytes, row.dtype, row.op, row.root, row.in_place
+            tables[min(repeats[case], len(tables) - 1)].rows.append(row)
+            repeats[case] += 1
+    # Runs that ended before their table stand first.
+    tables = [OpenNcclTable(None, 0) for _ in lists[len(tables) :]] + tables
+    bounds = pairwise([*range(len(lists)), len(tables)])
+    return [
+        replace(run, devices=dict.fromkeys(devices), tables=tables[first:end])
+        for devices, (first, end) in zip(lists, bounds, strict=True)
+    ]
 
 
 def ranks_of_command(text: str) -> int | None:
@@ -465,8 +494,12 @@ def ranks_of_command(text: str) -> int | None:
 
 
 def _built(
-    table: OpenNcclTable, run: OpenRun, program: str, environment: dict[str, str]
-) -> tuple[ImportedTable, list[SourceWarning]]:
+    table: OpenNcclTable,
+    run: OpenRun,
+    program: str,
+    environment: dict[str, str],
+    warnings: list[SourceWarning],
+) -> ImportedTable:
     devices, written = list(run.devices), run.written
     named = next(filter(None, map(program_collective, run.programs)), "") or program
     ranks = listed = run.ranks or ranks_of_devices(devices)
@@ -475,8 +508,6 @@ def _built(
     facts = run.config | {
         name: written[name] for name in ("backend", "backend_version") if name in written
     }
-    if collective and not named:
-        facts["collective_from"] = "figures"
     if table.wrong_values is not None:
         facts["out_of_bounds"] = table.wrong_values
     # Without a line of settings: ranks of as many processes launch on one GPU each.
@@ -486,15 +517,14 @@ def _built(
     if shown is not None and (
         listed is None or shown > listed
     ):  # lists of devices are often cut
-        ranks, facts["ranks_from"] = shown, "figures"
+        ranks = shown
     nodes = run.nodes or nodes_of_devices(devices, ranks)
-    if nodes and ranks and not run.nodes and len({device.rank for device in devices}) < ranks:
-        facts["nodes_from"] = "device numbers"
     rows = table.rows
     if collective in COLLECTIVES and not COLLECTIVES[collective].reduces:
         # Versions without a column for the op leave it out of collectives that have none.
         rows = [row if row.op else replace(row, op="none") for row in rows]
-    outcome, warnings = _table_outcome(table, run)
+    outcome, contradictions = _table_outcome(table, run)
+    warnings += contradictions
     if outcome is LogOutcome.CUT:
         facts |= _sizes(rows, run.config)
     # One algorithm or protocol is forced; lists and exclusions in NCCL's variables force none.
@@ -509,7 +539,7 @@ def _built(
         if run.config.get("blocking")
         else ""
     )
-    built = ImportedTable(
+    return ImportedTable(
         collective,
         with_sizes_of_today(rows, collective, ranks),
         ranks,
@@ -521,7 +551,6 @@ def _built(
         table.line,
         facts,
     )
-    return built, warnings
 
 
 def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int]:
@@ -563,21 +592,11 @@ def _table_outcome(
         if not math.isclose(table.average, mean, rel_tol=1e-3, abs_tol=room):
             text = f"the closing average is {table.average:g} GB/s, the rows' is {mean:g}: rows are missing"
             return LogOutcome.CUT, [SourceWarning("contradiction", text, table.line)]
-    smallest, largest = config.get("minimum_bytes"), config.get("maximum_bytes")
-    step, unit = config.get("step"), config.get("step_unit")
-    if smallest is not None and largest is not None and step:
-        first, last = rows[0].size_bytes, rows[-1].size_bytes
-        # A size is rounded down to whole blocks of ranks, so the next one may be a little smaller as well.
-        room_bytes = _ALIGNED_BYTES * 8 * (run.ranks or len(run.devices) or 1)
-        following = (last + room_bytes) * step if unit == "factor" else last + room_bytes + step
-        grows = (unit == "factor" and step > 1) or unit == "bytes"
-        text = ""
-        if first > max(smallest, 1):
-            text = f"the settings start at {smallest} B, the rows at {first} B"
-        elif grows and following <= largest:
-            text = f"the settings end at {largest} B, the rows at {last} B"
-        if text:
-            return LogOutcome.CUT, [SourceWarning("truncated", text, table.line)]
+    sizes = _sizes(rows, config)
+    if sizes and sizes["printed_sizes"] < sizes["announced_sizes"]:
+        text = "the settings are of {announced_sizes} sizes, the rows of {printed_sizes}"
+        warning = SourceWarning("truncated", text.format(**sizes), table.line)
+        return LogOutcome.CUT, [warning]
     if table.average is not None or table.concluded or table.wrong_values is not None:
         return LogOutcome.COMPLETE, []
     # Who quotes a table alone, without the settings above it, leaves out the lines below it, too.

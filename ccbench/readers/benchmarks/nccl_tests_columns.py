@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.flags import Flag
@@ -211,15 +212,38 @@ _BLOCKED_OLD = ("all_gather", "reduce_scatter")
 def ranks_of_devices(devices: Sequence[DeviceLine]) -> int | None:
     """Ranks of one communicator: the largest rank and one more, or of the largest group of a split run.
 
-    None without devices, and where every line says rank 0: then each process measured by itself.
+    None without devices, and where processes each say the same rank, as those that measured by themselves do.
     """
-    if not devices:
+    if not devices or _repeats_ranks(devices):
         return None
     groups = [device.group for device in devices]
     if len(set(groups)) > 1:
         return max(map(groups.count, groups))
-    largest = max(device.rank for device in devices)
-    return None if largest == 0 and len(devices) > 1 else largest + 1
+    return max(device.rank for device in devices) + 1
+
+
+def _repeats_ranks(devices: Sequence[DeviceLine]) -> bool:
+    return len({(device.group, device.rank) for device in devices}) < len(devices)
+
+
+def lists_of_devices(devices: list[DeviceLine]) -> list[list[DeviceLine]]:
+    """The devices of each run, in order, where ranks are listed again in other processes; else all of them.
+
+    Runs of as many ranks each are told apart by process, by host, or else by where ranks begin at 0 again.
+    """
+    starts = accumulate(device.rank == 0 for device in devices)
+    for places in (
+        [(device.host, device.process_id) for device in devices],
+        [device.host for device in devices],
+        [*starts],
+    ):
+        lists: dict[object, list[DeviceLine]] = {}
+        for place, device in zip(places, devices, strict=True):
+            lists.setdefault(place, []).append(device)
+        ranks = [sorted(device.rank for device in own) for own in lists.values()]
+        if ranks and all(own == [*range(len(own))] == ranks[0] != [0] for own in ranks):
+            return [*lists.values()]
+    return [devices]
 
 
 def nodes_of_devices(devices: Sequence[DeviceLine], ranks: int | None) -> int | None:
@@ -227,7 +251,7 @@ def nodes_of_devices(devices: Sequence[DeviceLine], ranks: int | None) -> int | 
 
     The last rank must be listed then: its device is the last of a host.
     """
-    if not devices or ranks is None:
+    if not devices or ranks is None or _repeats_ranks(devices):
         return None
     hosts = len({device.host for device in devices})
     if (

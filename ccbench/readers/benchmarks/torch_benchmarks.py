@@ -117,10 +117,7 @@ def read_param(text: str) -> ImportedLog:
         rows.setdefault(key, []).append(row)
     tables = []
     for (name, tag, ranks, nodes), table_rows in rows.items():
-        facts = {
-            "seconds_are": "median over ranks of means over iterations",
-            **({"tag": tag} if tag else {}),
-        }
+        facts = {"tag": tag} if tag else {}
         tables.append(
             ImportedTable(
                 name, tuple(table_rows), ranks, nodes, line=table_rows[0].line, facts=facts
@@ -133,7 +130,7 @@ def read_param(text: str) -> ImportedLog:
 
 _PARAGRAPH = re.compile(
     r"The average bandwidth of all_reduce with a (\d[\d.e+-]{0,20})GB payload "
-    r"\((\d{1,6}) trials, (\d{1,7}) ranks\)"
+    r"\(\d{1,6} trials, (\d{1,7}) ranks\)"
 )
 _SWEEP = re.compile(r"bandwidth of all_reduce over (\d{1,7}) ranks")
 _PAIR = re.compile(r"[ \t]*(algbw|busbw):[ \t]*(\d[\d.]{0,20}) GBps")
@@ -204,14 +201,8 @@ def _paragraphs(lines: list[LogLine]) -> Iterator[ImportedTable]:
         }
         if size_bytes and pairs:
             row = _row(line.number, size_bytes, pairs)
-            facts = {
-                "trials": int(match[2]),
-                "rates_are": "mean over ranks and trials of rates",
-            }
-            ranks = whole(match[3]) or None
-            yield ImportedTable(
-                "all_reduce", (row,), ranks, mode="isolated", line=line.number, facts=facts
-            )
+            ranks = whole(match[2]) or None
+            yield ImportedTable("all_reduce", (row,), ranks, mode="isolated", line=line.number)
 
 
 def _row(

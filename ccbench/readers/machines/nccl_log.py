@@ -1,8 +1,7 @@
 """Reads what NCCL or RCCL writes with ``NCCL_DEBUG=INFO`` (``NCCL_DEBUG_SUBSYS=INIT,GRAPH`` shows most).
 
 The machine is the one that the process with the fullest view drew; rings, trees and names of network devices go into
-facts. Where no graph was printed, the class follows from what NCCL did, and only where NCCL's rules leave one answer;
-``facts["class_evidence"]`` has the reason.
+facts. Where no graph was printed, the class follows from what NCCL did, and only where NCCL's rules leave one answer.
 
 A line may carry the process (``host0:1000:1001 [3] NCCL INFO``), a tag of mpirun (``[1,0]<stdout>:``), a time
 stamp, colours, an indentation, or nothing at all when an author removed the prefixes. Ranks interleave, so
@@ -354,8 +353,8 @@ def read(text: str) -> Topology:
             )
     warnings = [*graph.warnings, *session.warnings]
     _warn_of_parts(warnings, dumps, dump, session)
-    topology_class, reason = _class_of(graph, session, facts)
-    facts.update(class_evidence=reason, nvlinks_per_gpu=None)
+    topology_class = _class_of(graph, session, facts)
+    facts["nvlinks_per_gpu"] = None
     maybe = topology_class in (TopologyClass.UNKNOWN, TopologyClass.NVSWITCH)
     facts["nvswitch_count"] = 0 if not maybe and dump.complete else None
     return Topology(
@@ -487,40 +486,30 @@ def _warn_of_parts(
         ]
 
 
-def _class_of(
-    graph: MachineGraph, session: LogSession, facts: dict[str, Any]
-) -> tuple[TopologyClass, str]:
-    """The class by the strongest evidence there is, and why; UNKNOWN without any."""
+def _class_of(graph: MachineGraph, session: LogSession, facts: dict[str, Any]) -> TopologyClass:
+    """The class by the strongest evidence there is; UNKNOWN without any."""
     gpus = [device.name for device in graph.devices if device.kind is DeviceKind.GPU]
     kinds = {link.kind for link in graph.links}
-    if any(device.kind is DeviceKind.NVSWITCH for device in graph.devices):
-        return TopologyClass.NVSWITCH, "NVLinks end in NVS"
-    if session.multicast:
-        return TopologyClass.NVSWITCH, "NVLink multicast is available, which needs NVSwitches"
+    if session.multicast or any(d.kind is DeviceKind.NVSWITCH for d in graph.devices):
+        return TopologyClass.NVSWITCH
     if LinkKind.XGMI in kinds:
-        return TopologyClass.XGMI_MESH, "XGMI links join the GPUs"
+        return TopologyClass.XGMI_MESH
     to_cpus = any(
         link.kind is LinkKind.NVLINK and "cpu" in link.source + link.target
         for link in graph.links
     )
     shape = class_of_direct_links(gpus, graph.direct, on_board=to_cpus)
     if shape is not None:
-        return shape, "NVLinks join GPUs directly"
-    if graph.dump.complete and len(gpus) == 1:
-        return TopologyClass.SINGLE_GPU, "the whole graph has one GPU"
-    if graph.dump.complete and gpus:
-        return TopologyClass.PCIE, "the whole graph has no NVLink"
+        return shape
+    if graph.dump.complete and gpus:  # and no NVLink
+        return TopologyClass.SINGLE_GPU if len(gpus) == 1 else TopologyClass.PCIE
     paths = {label for row in facts.get("gpu_matrix", ()) for label in row if label != "X"}
-    if paths and paths <= _PCI_PATHS:
-        return TopologyClass.PCIE, "every path between GPUs runs over PCIe"
-    if session.ring_path in _PCI_PATHS:
-        return TopologyClass.PCIE, f"rings inside the node use {session.ring_path}"
+    if (paths and paths <= _PCI_PATHS) or session.ring_path in _PCI_PATHS:
+        return TopologyClass.PCIE
+    # The chunk size that NCCL takes without NVLink between all.
     one_node = facts["nnodes"] == 1
     if one_node and session.chunk_bytes == _PCI_CHUNK_BYTES and (facts["nranks"] or 0) > 1:
-        return (
-            TopologyClass.PCIE,
-            "the chunk size is the one NCCL takes without NVLink between all",
-        )
+        return TopologyClass.PCIE
     # NCCL's search takes links away as channels use them, so only direct links force different orders; over a
     # switch or PCIe all channels take one order. Rings that load every pair alike in different orders: then
     # there is a direct link per pair.
@@ -533,12 +522,11 @@ def _class_of(
         )
         of_pairs = {loads[pair] for pair in itertools.combinations(sorted(rings[0]), 2)}
         if len(set(map(tuple, rings))) > 1 and len(of_pairs | set(loads.values())) == 1:
-            mesh = (
+            return (
                 TopologyClass.XGMI_MESH
                 if session.library == "RCCL"
                 else TopologyClass.NVLINK_MESH
             )
-            return mesh, "the rings load every pair of GPUs alike"
     # A chain of three or more ranks in which each has at most one child cannot come from a mesh, whose
     # channels differ, nor from PCIe, which never fills that many channels.
     chains = len(session.trees) >= 3 and all(
@@ -549,8 +537,5 @@ def _class_of(
     )
     maybe_one_node = facts["nnodes"] in (None, 1) and len(session.speakers) <= 1
     if chains and maybe_one_node and session.library != "RCCL":
-        return (
-            TopologyClass.NVSWITCH,
-            "many channels, all of them one chain through the same GPUs",
-        )
-    return TopologyClass.UNKNOWN, "nothing in this log says how the GPUs are joined"
+        return TopologyClass.NVSWITCH
+    return TopologyClass.UNKNOWN

@@ -142,10 +142,7 @@ def read(text: str) -> Topology:
         topology_class=topology_class,
         source=NAME,
         warnings=(*document.warnings, *tree.warnings),
-        facts={
-            **_facts(tree, nvlinks),
-            "class_evidence": evidence,
-        },
+        facts=_facts(tree, nvlinks),
     )
 
 

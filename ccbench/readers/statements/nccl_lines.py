@@ -80,12 +80,6 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
         r"\b(?P<library>N|R)CCL version ?:? ?(?P<version>\d[\w.+:\-]{1,60})",
     ),
     (
-        "init_time",
-        "Init timings",
-        r"Init timings - \w+: rank (?P<rank>\d+) nranks (?P<ranks>\d+) total "
-        r"(?P<seconds>\d{1,9}(?:\.\d{1,9})?(?![\d.])) \((?P<parts>[^)]{1,300})",
-    ),
-    (
         "warning",
         "retrying",
         r"(?P<text>connect(?: to \S{1,80})? returned [\w ]{1,60}, retrying)",
@@ -160,7 +154,7 @@ def read(text: str) -> Iterator[Statement]:
                 f"rank {rank[1]}" if rank else "",
             )
         elif last_error and body and not recognised:
-            number, reason = before if body.startswith("nccl") else (entry.number, body)
+            number, reason = before if re.match("nccl[A-Z]", body) else (entry.number, body)
             recognised = True
             if reason:
                 yield Statement("warning", number, reason, {"text": reason[:400]})

@@ -78,7 +78,7 @@ def test_one_process_does_not_launch_on_several_gpus_where_launches_wait_for_the
 def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(
     with_gpus: None, tmp_path: Path
 ) -> None:
-    assert run(SUITE, tmp_path) == 0
+    assert run(SUITE, tmp_path) == 3, "nothing is known of this machine"
     points = load_run(tmp_path / "run").points
     assert [(point.status, point.detail) for point in points if point.status != "ok"] == [
         (

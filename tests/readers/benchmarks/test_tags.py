@@ -116,15 +116,6 @@ def test_records_of_a_line_each_are_read_by_their_text(quote: Callable[[str], st
     assert content_of(both) == content_of(log_of_text(PLAIN, "log"))
 
 
-def test_a_tag_before_what_nobody_can_read_is_named() -> None:
-    words = ("alpha beta", "gamma, delta", "epsilon; zeta", "eta + theta")
-    text = "".join(f"Apr  2 09:11:04 box3 run[815]: {line}\n" for line in words)
-    with pytest.raises(
-        UsageError, match=r"nor behind 'Apr  2 09:11:04 box3 run\[815\]: ', with"
-    ):
-        log_of_text(text, "log")
-
-
 WORDS = (
     "INFO",
     "stdout",

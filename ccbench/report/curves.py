@@ -99,11 +99,9 @@ def size_figures(group: Sequence[Point]) -> list[Figure]:
     for number, part in enumerate(parts, start=1):
         suffix = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
         key = f"-{number}" if len(parts) > 1 else ""
-        if any(
-            point.busbw_at(point.median_seconds) is not None and not point.emulated
-            for point in part
-        ):
-            figures.append(_against_size(part, "bandwidth", suffix, key))
+        rated = [point for point in part if point.of_links]
+        if any(point.busbw_at(point.median_seconds) is not None for point in rated):
+            figures.append(_against_size(rated, "bandwidth", suffix, key))
         figures.append(_against_size(part, "time", suffix, key))
     return figures
 

@@ -19,7 +19,7 @@ from ccbench.cases.axes import DEVICE_MEMORY, Case, asked_of, case_of
 from ccbench.cases.capabilities import backend_names, capabilities_of
 from ccbench.cases.measurement import EXIT_CODES, MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.errors import BackendUnavailable, CcbenchError
-from ccbench.flags import Flag
+from ccbench.flags import NO_LINK_FLAGS, Flag
 from ccbench.machine.detection import detect
 from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model import Prediction
@@ -68,9 +68,6 @@ with the same words and no good case between them, its other cases are skipped."
 
 FURTHER_CASES = "further_cases"
 """Entry of run.json: what was asked of the cases that a guide has added to those of the suite."""
-
-NO_LINK_FLAGS = frozenset((Flag.EMULATION, Flag.LOOPBACK))
-"""Measurements with one of these are not predicted: the model prices links."""
 
 LOST = (Status.TIMED_OUT, Status.FAILED)
 """Statuses of cases in which ranks were lost, so that a guide may have the others do without them."""

@@ -37,7 +37,7 @@ from ccbench.units import format_seconds
 UNKNOWN = "the system does not tell"
 
 SMALLEST_SHARED_MEMORY_BYTES = 1 << 30
-"""Buffers of the cpu backend and of NCCL's shared-memory transport lie there; Docker gives 64 MiB."""
+"""NCCL's shared-memory transport, MPI and other libraries keep buffers there; Docker gives 64 MiB."""
 
 SMALLEST_FREE_MEMORY_BYTES = 2 << 30
 COARSEST_CLOCK_SECONDS = 1e-6
@@ -50,8 +50,8 @@ OTHER_DEVICES = ("/dev/dxg", "/dev/nvhost-gpu", "/dev/nvgpu")
 """NVIDIA's GPUs under Windows (WSL) and on boards (Jetson) have these instead of /dev/nvidia0."""
 
 _OF_NCCL = (
-    "NCCL in containers, and between GPUs without peer access, needs it too: docker run --shm-size=1g "
-    "--ulimit memlock=-1, or --cap-add SYS_NICE (with which it allocates host memory by CUDA)"
+    "NCCL in containers, and between GPUs without peer access, needs it, ccbench's own buffers do not: "
+    "docker run --shm-size=1g --ulimit memlock=-1, or --cap-add SYS_NICE (with which it allocates host memory by CUDA)"
 )
 
 
@@ -204,18 +204,14 @@ def _memory(environment: Environment, files: Files) -> Iterator[Check]:
     space = files.space_bytes("/dev/shm")
     if space is None:
         text, short = "there is none, or it cannot be read", True
-        advice = (
-            f"the cpu backend keeps its buffers there: mount a tmpfs on /dev/shm; {_OF_NCCL}"
-        )
+        advice = f"MPI may not start: mount a tmpfs on /dev/shm; {_OF_NCCL}"
     else:
         text, short = (
             f"{about(space[0])}, {about(space[1])} free",
             space[1] < SMALLEST_SHARED_MEMORY_BYTES,
         )
         cure = "docker run --shm-size=8g, or remount /dev/shm larger"
-        advice = (
-            f"the cpu backend will refuse large sizes, MPI may not start: {cure}; {_OF_NCCL}"
-        )
+        advice = f"MPI may not start: {cure}; {_OF_NCCL}"
     yield check("/dev/shm", text, advice if short else "", problem=short)
 
 

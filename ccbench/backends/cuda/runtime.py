@@ -39,7 +39,7 @@ PINNED_PORTABLE_MAPPED = 0x01 | 0x02
 """cudaHostAllocPortable | cudaHostAllocMapped, and cudaHostRegister's of the same names: pinned for every
 context, and in every device's addresses."""
 
-CUDA_OUT_OF_MEMORY, PEER_ALREADY_ENABLED, SYSTEM_NOT_READY = 2, 704, 802
+CUDA_OUT_OF_MEMORY, PEER_ALREADY_ENABLED, TOO_MANY_PEERS, SYSTEM_NOT_READY = 2, 704, 711, 802
 """cudaError_t."""
 
 ALLOCATION_BYTES = 2 << 20
@@ -129,8 +129,12 @@ class Cuda:
             (pair for pair in pairs if not self.runtime.deviceCanAccessPeer(*pair)), None
         )
 
-    def enable_peers(self, devices: Sequence[int]) -> None:
-        """Let every device of ``devices`` address every other one's memory; all must be able to."""
+    def enable_peers(self, devices: Sequence[int]) -> tuple[int, int] | None:
+        """Let every device of ``devices`` address every other one's memory; all must be able to.
+
+        Returns the first pair that is one too many, or None: without NVSwitch a device has 8 peers at most
+        (CUDA C++ Programming Guide, "Peer-to-Peer Memory Access").
+        """
         for device in devices:
             self.use(device)
             for peer in devices:
@@ -138,8 +142,12 @@ class Cuda:
                     if device != peer:
                         self.runtime.deviceEnablePeerAccess(peer)
                 except Exception as error:  # noqa: PERF203 - a pair that is enabled must not end the others
-                    if getattr(error, "status", None) != PEER_ALREADY_ENABLED:
+                    status = getattr(error, "status", None)
+                    if status == TOO_MANY_PEERS:
+                        return device, peer
+                    if status != PEER_ALREADY_ENABLED:
                         raise
+        return None
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ccbench.backends.faults import fault_from_environment
 from ccbench.cases.axes import DEVICE_MEMORY, Case, asked_of, case_of
 from ccbench.cases.capabilities import backend_names, capabilities_of
 from ccbench.cases.measurement import EXIT_CODES, MORE_ROUNDS, NO_TEAM, Measurement, Status
-from ccbench.errors import BackendUnavailable, CcbenchError
+from ccbench.errors import BackendUnavailable, CannotStart, CcbenchError
 from ccbench.flags import NO_LINK_FLAGS, Flag
 from ccbench.machine.detection import detect
 from ccbench.machine.host import Terminated, terminated_by_signals
@@ -225,6 +225,11 @@ class _Run:
             finally:
                 self._close()
                 self._progress.finished()
+        except CannotStart as error:
+            ended = {*done_before.values(), *(each.status for each in self._results.values())}
+            if ended <= {Status.UNSUPPORTED, Status.SKIPPED}:
+                raise
+            self._progress.note(str(error))
         except KeyboardInterrupt:
             exit_code = 130
         except Terminated as stop:
@@ -418,13 +423,20 @@ class _Run:
         try:
             team = self._team(case)
         except (CannotRun, BackendUnavailable) as error:
+            if isinstance(error, CannotStart) and not case.variant:
+                raise
             failures.append(error)
             return _not_started(case, error)
         # Every round of a case has as many launches a sample as its first, or their samples were no one kind.
         sampling = self._sampling.of_one_round(launches)
         left = self._left_seconds()
         sampling = replace(sampling, time_limit_seconds=min(sampling.time_limit_seconds, left))
-        measurement = team.run(case, sampling)
+        try:
+            measurement = team.run(case, sampling)
+        except CannotStart as error:
+            if not case.variant:  # which may hide devices from its ranks
+                raise
+            return _not_started(case, error)
         if measurement.status is Status.OK:
             self._losses.pop(key, None)
         if not team.usable():

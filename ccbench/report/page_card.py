@@ -146,7 +146,8 @@ def headline(rows: Sequence[CardRow], verdicts: Sequence[SpeedVerdict]) -> str:
     alike = {row.reason for row in rows if row.word is word}
     text = f"{word.value}: {count} of {plural(len({row.collective for row in rows}), 'collective')}"
     if word not in (SpeedWord.NORMAL, SpeedWord.CANNOT_SAY):
-        text += f": {rows[0].subject}{', ...' * (count > 1)}"
+        several = sum(row.word is word for row in rows) > 1
+        text += f": {rows[0].subject}{', ...' * several}"
     elif word is SpeedWord.CANNOT_SAY and len(alike) == 1 and not rest:
         return f"{word.value} whether this is normal: {rows[0].reason}"
     elif len(alike) == 1:

@@ -325,25 +325,19 @@ def summary_lines(run: Run) -> list[str]:
 
 def shared_text(points: Sequence[Point]) -> str:
     """Say that ranks shared GPUs in every case that has a time, and the fastest figures; "" elsewhere."""
-    timed = sorted(
-        (point for point in points if point.is_timed and point.size_bytes), key=duration
-    )
+    timed = [point for point in points if point.is_timed and point.size_bytes]
     if not timed or any(Flag.LOOPBACK not in point.flags or point.emulated for point in timed):
         return ""
     ids = {name for point in timed for name in BUS_ID.findall(point.device_readings)}
-    devices = "one GPU" if len(ids) == 1 and timed[0].nodes == 1 else "GPUs"
+    devices = "one GPU" if len(ids) == 1 == timed[0].nodes else "GPUs"
     ranks = " or ".join(map(str, sorted({point.ranks for point in timed})))
-    largest = max(point.size_bytes for point in timed)
-    fastest = dict.fromkeys([timed[0], *[p for p in timed if p.size_bytes == largest][:1]])
-    figures = ", ".join(
-        f"{format_seconds(duration(point))} ({point.label})" for point in fastest
+    timed.sort(key=lambda point: point.median_seconds or 0.0)
+    largest = max(timed, key=lambda point: point.size_bytes)  # the fastest of that size
+    figures = (
+        f"{format_seconds(point.median_seconds or 0.0)} ({point.label})"
+        for point in dict.fromkeys((timed[0], largest))
     )
-    return f"NOT A MEASUREMENT OF LINKS: all {ranks} ranks share {devices}; fastest: {figures}"
-
-
-def duration(point: Point) -> float:
-    """Median in seconds, 0 where there is none."""
-    return point.median_seconds or 0.0
+    return f"NOT A MEASUREMENT OF LINKS: all {ranks} ranks share {devices}; fastest: {', '.join(figures)}"
 
 
 def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:

@@ -48,7 +48,11 @@ PUBLISHED = {
     **{f"settle/{step.name}": f"settle/{step.name}" for step in SETTLING},
     "loopback": "loopback/suite",
 }
-"""Runs that --publish keeps as a table, raw samples and all, by their names there."""
+"""Runs that --publish keeps, raw samples and all, by their names there."""
+
+KEPT = ("schema_version", "created_at", "suite", "versions", "topology", "planned_cases")
+KEPT_ENVIRONMENT = ("accelerators", "processor")
+"""Entries of run.json that --publish keeps; the rest may name a host, a user or their files."""
 
 TOOLKIT = "/usr/local/cuda/bin"
 ENDING_SECONDS, GRACE_SECONDS, LEAST_SECONDS = 20.0, 8.0, 5.0
@@ -346,7 +350,7 @@ def pack(out: Path) -> Path:
 
 
 def publish(out: Path) -> int:
-    """Keep the summary, the figures and a table of each run in results/reference; nothing of a rehearsal."""
+    """Keep the summary, the figures and each run in results/reference; nothing of a rehearsal."""
     file = out / "figures.json"
     figures: dict[str, Any] = {"rehearsal": False, "gpu": ""}
     if file.is_file():
@@ -359,34 +363,42 @@ def publish(out: Path) -> int:
             file=sys.stderr,
         )
         return 2
-    there = {kept: out / place for kept, place in PUBLISHED.items() if (out / place).is_dir()}
-    found = {kept: table_of(place) for kept, place in there.items()}
     target = REFERENCE / name
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     shutil.copy(file, target)
     shutil.copy(out / "summary.md", target)
-    for kept, table in found.items():
-        if table is None:
-            continue
-        (target / kept).parent.mkdir(exist_ok=True)
-        table.to_parquet(target / f"{kept}.parquet", compression="zstd")
+    for kept, place in PUBLISHED.items():
+        if (out / place).is_dir():
+            keep_run(out / place, target / kept)
     print(f"wrote {target}")
     return 0
 
 
-def table_of(run: Path) -> Any:
-    """All cases of a run as a frame; None, and a line on stderr, where it was cut short before it had any."""
+def keep_run(run: Path, target: Path) -> None:
+    """The run's cases in one file, and of run.json what names no host and no user; a line on stderr if it has none."""
+    # needs packages that a day installs for its steps alone
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
+
     from ccbench.errors import CcbenchError
-    from ccbench.results import (
-        load_run,
-    )  # needs packages that a day installs for its steps alone
+    from ccbench.results import arrow_schema, load_run
+    from ccbench.results.loading import KEPT_NAME
 
     try:
-        return load_run(run).cases.dropna(axis="columns", how="all")
+        read = load_run(run)
     except CcbenchError as error:
         print(f"benchmarks/gpu_day.py: left out: {error}", file=sys.stderr)
-        return None
+        return
+    target.mkdir(parents=True)
+    table = read.table.cast(arrow_schema())
+    pq.write_table(table, target / KEPT_NAME, compression="zstd", write_page_checksum=True)
+    kept = {key: read.manifest.at(key) for key in KEPT}
+    kept["environment"] = {
+        key: read.manifest.mapping("environment").get(key) for key in KEPT_ENVIRONMENT
+    }
+    if isinstance(kept["topology"], dict):
+        kept["topology"] = {**kept["topology"], "name": "machine"}
+    write(target / "run.json", json.dumps(kept, indent=1) + "\n")
 
 
 # -- the command line -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ CcbenchError                      exit 2 unless a subclass says otherwise
 │   └── HostBusy                  this host cannot be measured for other load
 ├── ScheduleError                 a schedule cannot be built, or its proof failed
 ├── BackendUnavailable            a backend cannot work here; the message says what to install
+│   ├── CannotStart               it can start no team, whatever the case: the run ends
 │   └── Hung                      its ranks have stopped, or do not come up in time; exit 4
 ├── MissingDependency             an optional library is absent; the message has the install line
 └── RunFolderError                a run folder cannot be written or read
@@ -46,6 +47,10 @@ class ScheduleError(CcbenchError):
 
 class BackendUnavailable(CcbenchError):
     """A backend cannot work on this machine."""
+
+
+class CannotStart(BackendUnavailable):
+    """A backend can start no team on this machine, whatever the case."""
 
 
 class Hung(BackendUnavailable):

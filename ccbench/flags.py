@@ -220,6 +220,9 @@ class Flag(str, Enum):
         return self.about in (About.PLACEMENT, About.NOTATION)
 
 
+NO_LINK_FLAGS = frozenset((Flag.EMULATION, Flag.LOOPBACK))
+"""Measurements with one of these say nothing about links."""
+
 LOAD_FLAGS = tuple(flag for flag in Flag if flag.about is About.LOAD)
 DEVICE_FAULTS = tuple(flag for flag in Flag if flag.about is About.DEVICE_FAULT)
 DEVICE_FLAGS = tuple(

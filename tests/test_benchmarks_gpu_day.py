@@ -110,20 +110,15 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_where_no_time_is_left_nothing_begins(tmp_path: Path) -> None:
-    phase = Phase("one", "?", (Step("late", 60, says("fine")),))
-    day(tmp_path, minutes=0.0).run((phase,), resume=False)
-    assert ended(tmp_path, phase)["late"].state == NOT_REACHED
-    assert not (tmp_path / "one").exists()
-
-
-def test_a_step_that_the_end_of_the_day_cuts_short_was_not_over_its_limit(
+def test_the_end_of_the_day_cuts_a_step_short_and_nothing_begins_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_day, "LEAST_SECONDS", 0.1)
-    phase = Phase("one", "?", (Step("cut", 60, ("-c", "import time; time.sleep(300)")),))
+    cut = Step("cut", 60, ("-c", "import time; time.sleep(300)"))
+    phase = Phase("one", "?", (cut, Step("late", 60, says("fine"))))
     day(tmp_path, minutes=(gpu_day.ENDING_SECONDS + 1) / 60).run((phase,), resume=False)
-    assert ended(tmp_path, phase)["cut"].state == STOPPED
+    states = [ending.state for ending in ended(tmp_path, phase).values()]
+    assert states == [STOPPED, NOT_REACHED]
 
 
 def test_a_log_of_tests_gives_counts_and_the_first_failure_with_its_reason() -> None:
@@ -276,14 +271,17 @@ def test_what_a_day_on_a_gpu_left_is_published_with_every_sample(
     assert {file.name for file in target.iterdir()} == {
         "summary.md",
         "figures.json",
-        "loopback.parquet",
+        "loopback",
     }
-    table, run = (
-        pd.read_parquet(target / "loopback.parquet"),
-        load_run(out / "loopback" / "suite"),
-    )
-    samples = [sample for row in table["samples_seconds"] for sample in row]
-    assert samples == [sample for point in run.points for sample in point.samples_seconds]
+    kept, run = load_run(target / "loopback"), load_run(out / "loopback" / "suite")
+    pd.testing.assert_frame_equal(kept.cases, run.cases)
+    assert run.manifest.host not in (target / "loopback" / "run.json").read_text()
+
+
+def test_every_run_of_the_reference_opens() -> None:
+    runs = [load_run(file.parent) for file in gpu_day.REFERENCE.rglob("run.json")]
+    assert sum(len(run.points) for run in runs) == 856
+    assert {(run.problems, run.devices) for run in runs} == {((), ("NVIDIA H100 80GB HBM3",))}
 
 
 def test_a_rehearsal_is_not_published_and_says_what_it_is(

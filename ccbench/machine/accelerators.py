@@ -361,6 +361,9 @@ MODULES = (
 )
 """Kernel modules that drive GPUs and network cards, or let one reach the other's memory."""
 
+COMPATIBILITY = "/usr/local/cuda/compat"
+"""Folder of the package cuda-compat, with which older drivers run newer CUDA ("CUDA Compatibility")."""
+
 VERSION_FILE = "/proc/driver/nvidia/version"
 FIRST_DRIVER_OF_CUDA_13 = 580
 """Older drivers run CUDA 12 only (CUDA Toolkit release notes, table of driver versions)."""
@@ -454,13 +457,23 @@ def before_turing(files: Files, every: bool = False) -> bool:
     return any(old) and (all(old) or not every)
 
 
+CUDA_12_INSTEAD = f"pip uninstall cupy-cuda13x nvidia-cuda-nvrtc nvidia-nccl-cu13, then {install_line('cuda12')}"
+"""For older GPUs and drivers: CuPy's wheels for two CUDAs overwrite each other's files."""
+
+
+def before_cuda_13(driver: str | None) -> bool:
+    """Return True if a driver of this version is known to run CUDA 12 at most."""
+    major = (driver or "").split(".")[0]
+    return major.isdecimal() and int(major) < FIRST_DRIVER_OF_CUDA_13
+
+
 def cuda_install(files: Files | None = None) -> str:
     """Return the command that installs a CUDA that the driver and every GPU here can run."""
     files = files or Files()
-    major = (driver_version(files) or "").split(".")[0]
-    if before_turing(files) or (major.isdecimal() and int(major) < FIRST_DRIVER_OF_CUDA_13):
+    driver = driver_version(files)
+    if before_turing(files) or before_cuda_13(driver):
         return install_line("cuda12")
-    if major.isdecimal():
+    if driver:
         return install_line("cuda13")
     otherwise = "cuda12 for drivers before 580 and for GPUs of compute capability below 7.5"
     return f"{install_line('cuda13')} ({otherwise})"

@@ -20,9 +20,13 @@ from typing import Literal
 
 from ccbench.cases.capabilities import Requirement, backend_names, capabilities_of
 from ccbench.machine.accelerators import (
+    COMPATIBILITY,
+    CUDA_12_INSTEAD,
+    FIRST_DRIVER_OF_CUDA_13,
     Accelerators,
     GpuSettings,
     Nvml,
+    before_cuda_13,
     cuda_install,
     nvidia_gpus,
     opened,
@@ -37,7 +41,7 @@ from ccbench.units import format_seconds
 UNKNOWN = "the system does not tell"
 
 SMALLEST_SHARED_MEMORY_BYTES = 1 << 30
-"""Buffers of the cpu backend and of NCCL's shared-memory transport lie there; Docker gives 64 MiB."""
+"""NCCL's shared-memory transport, MPI and other libraries keep buffers there; Docker gives 64 MiB."""
 
 SMALLEST_FREE_MEMORY_BYTES = 2 << 30
 COARSEST_CLOCK_SECONDS = 1e-6
@@ -49,9 +53,15 @@ GOOD_CLOCK_SOURCES = ("tsc", "arch_sys_counter", "timebase", "kvm-clock")
 OTHER_DEVICES = ("/dev/dxg", "/dev/nvhost-gpu", "/dev/nvgpu")
 """NVIDIA's GPUs under Windows (WSL) and on boards (Jetson) have these instead of /dev/nvidia0."""
 
+CUDA_PACKAGES = (
+    *("cupy-cuda13x", "nvidia-cuda-nvrtc", "nvidia-nccl-cu13"),
+    *("cupy-cuda12x", "nvidia-cuda-nvrtc-cu12", "nvidia-nccl-cu12"),
+)
+"""CuPy, NVRTC and NCCL, whose CUDA the driver must know."""
+
 _OF_NCCL = (
-    "NCCL in containers, and between GPUs without peer access, needs it too: docker run --shm-size=1g "
-    "--ulimit memlock=-1, or --cap-add SYS_NICE (with which it allocates host memory by CUDA)"
+    "NCCL in containers, and between GPUs without peer access, needs it, ccbench's own buffers do not: "
+    "docker run --shm-size=1g --ulimit memlock=-1, or --cap-add SYS_NICE (with which it allocates host memory by CUDA)"
 )
 
 
@@ -83,8 +93,8 @@ def examine(
     """
     devices = environment.accelerators
     source = environment.processor.clock_source
-    quick = source is None or source in GOOD_CLOCK_SOURCES
-    slow = "reading this clock enters the kernel and is slow: boot with clocksource=tsc where it is stable"
+    quick = source in (None, *GOOD_CLOCK_SOURCES)
+    slow = "reading this clock is slow: boot with clocksource=tsc where it is stable"
     checks = [
         *_processors(environment),
         *_memory(environment, files),
@@ -133,22 +143,21 @@ def _processors(environment: Environment) -> Iterator[Check]:
             advice = "other processes may use the rest and disturb a run"
         yield check("cores", text, advice, problem=short or usable < 2)
 
-    if processor.smt_active:
-        advice = (
-            "two ranks on one core's threads share its arithmetic: use at most one rank a core"
+    text = f"on, {processor.threads_per_core or 2} threads a core"
+    advice = "two ranks on one core's threads share its arithmetic: use at most one rank a core"
+    if not processor.smt_active:
+        text = (
+            UNKNOWN
+            if processor.smt_active is None
+            else "off: every processor is a core of its own"
         )
-        yield check("SMT", f"on, {processor.threads_per_core or 2} threads a core", advice)
-    else:
-        reads_smt = processor.smt_active is not None
-        yield check(
-            "SMT", "off: every processor is a core of its own" if reads_smt else UNKNOWN
-        )
+    yield check("SMT", text, advice if processor.smt_active else "")
 
     # Virtual machines show no governors: that is no fault.
     governors = ", ".join(
         f"{name} on {cores}" for name, cores in sorted(processor.governors.items())
     )
-    steady = not governors or set(processor.governors) == {"performance"}
+    steady = set(processor.governors) <= {"performance"}
     yield check(
         "governor",
         f"{governors} cores" if governors else "not visible here (usual in a virtual machine)",
@@ -185,12 +194,9 @@ def _memory(environment: Environment, files: Files) -> Iterator[Check]:
         yield check("memory", text, advice, problem=short)
 
     used = memory.swap_used_bytes
-    if used:
-        yield check(
-            "swap", f"{about(used)} in use", "pages may come from disk under a run: free memory"
-        )
-    else:
-        yield check("swap", "not in use" if used == 0 else UNKNOWN)
+    text = f"{about(used)} in use" if used else UNKNOWN if used is None else "not in use"
+    advice = "pages may come from disk under a run: free memory" if used else ""
+    yield check("swap", text, advice)
 
     private, shared = memory.huge_pages, memory.shared_memory_huge_pages
     advice = (
@@ -202,21 +208,12 @@ def _memory(environment: Environment, files: Files) -> Iterator[Check]:
     yield check("huge pages", UNKNOWN if private is None else text, advice if small else "")
 
     space = files.space_bytes("/dev/shm")
-    if space is None:
-        text, short = "there is none, or it cannot be read", True
-        advice = (
-            f"the cpu backend keeps its buffers there: mount a tmpfs on /dev/shm; {_OF_NCCL}"
-        )
-    else:
-        text, short = (
-            f"{about(space[0])}, {about(space[1])} free",
-            space[1] < SMALLEST_SHARED_MEMORY_BYTES,
-        )
+    text, cure = "there is none, or it cannot be read", "mount a tmpfs on /dev/shm"
+    if space is not None:
+        text = f"{about(space[0])}, {about(space[1])} free"
         cure = "docker run --shm-size=8g, or remount /dev/shm larger"
-        advice = (
-            f"the cpu backend will refuse large sizes, MPI may not start: {cure}; {_OF_NCCL}"
-        )
-    yield check("/dev/shm", text, advice if short else "", problem=short)
+    short = space is None or space[1] < SMALLEST_SHARED_MEMORY_BYTES
+    yield check("/dev/shm", text, f"MPI may not start: {cure}; {_OF_NCCL}" * short, short)
 
 
 def clock_resolution(clock: Callable[[], float], readings: int = 2000) -> Check:
@@ -245,14 +242,13 @@ def _gpu(environment: Environment, files: Files) -> Check:
     devices, container = environment.accelerators, environment.host.container
     nvidia = nvidia_gpus(files)
     driver = files.exists("/proc/driver/nvidia/version")
-    version = f"driver {devices.driver}" if devices.driver else "driver version unknown"
+    version = f"driver {devices.driver or 'version unknown'}"
     advice, problem = "", False
     # From what works down to nothing at all: what stands first explains what comes after.
     if sees_gpu(devices, files):
         text = f"{len(devices.device_files) or 1} NVIDIA device(s), {version}"
     elif driver and container:
-        version = f"driver {devices.driver}" if devices.driver else "driver"
-        text = f"the host's {version} is loaded, this container was given no device"
+        text = f"the host's driver {devices.driver or ''} is loaded, this container was given no device"
         advice = (
             "docker run --gpus all (needs the NVIDIA Container Toolkit on the host), or podman run --device "
             "nvidia.com/gpu=all"
@@ -262,8 +258,10 @@ def _gpu(environment: Environment, files: Files) -> Check:
         advice = "make the device files as root: nvidia-modprobe -c 0 -u, or start nvidia-persistenced"
     elif driver:
         text, problem = "driver without any GPU on the PCI bus", True
-        look = "lspci -d 10de:, dmesg | grep -i -e xid -e nvrm"
-        advice = f"the GPU has left the PCI bus or was never on it: {look}"
+        advice = (
+            "the GPU has left the PCI bus or was never on it: lspci -d 10de:, "
+            "dmesg | grep -i -e xid -e nvrm"
+        )
     elif nvidia:
         text, problem = "an NVIDIA device without its driver", True
         advice = "install the NVIDIA driver" + " on the host" * bool(container)
@@ -285,27 +283,22 @@ def _between_gpus(environment: Environment, files: Files) -> Iterator[Check]:
         path for folder in LIBRARY_FOLDERS for path in files.matching(folder, "libcuda.so.*.*")
     ]
     libraries = {path.rpartition(".so.")[2] for path in paths}
-    if devices.driver is None or not libraries:
-        yield check("driver versions", devices.driver or UNKNOWN)
-    elif devices.driver in libraries:
-        yield check("driver versions", f"{devices.driver} in the kernel and in libcuda")
-    else:
-        text = f"{devices.driver} in the kernel, libcuda is {', '.join(sorted(libraries))}"
-        advice = "the driver was updated under a running kernel: reboot, or reload its modules"
-        yield check("driver versions", text, advice, problem=True)
-
+    text, apart = devices.driver or UNKNOWN, False
+    if devices.driver and libraries:
+        text = f"{text} in the kernel, libcuda is {', '.join(sorted(libraries))}"
+        apart = devices.driver not in libraries
+    advice = "the driver was updated under a running kernel: reboot, or reload its modules"
+    yield check("driver versions", text, advice * apart, apart)
+    yield _cuda(devices.driver, files)
     bridges = devices.redirecting_bridges
     if bridges is None:
         yield check("PCIe ACS", "not visible here: ask again as root (sudo ccbench doctor)")
     elif not bridges:
         yield check("PCIe ACS", "no bridge above a GPU sends peers' traffic up to the root")
     else:
-        shown = ", ".join(bridges[:4]) + (
-            f" and {len(bridges) - 4} more" if len(bridges) > 4 else ""
-        )
         yield check(
             "PCIe ACS",
-            f"{len(bridges)} bridge(s) above GPUs send peers' traffic up to the root: {shown}",
+            f"{len(bridges)} bridge(s) above GPUs send peers' traffic up to the root: {', '.join(bridges[:4])}",
             "peer access and GPUDirect RDMA are slow or hang: turn ACS or VT-d off in the firmware, or as "
             f"root after each boot, for each bridge: setpci -s {bridges[0]} ECAP_ACS+6.w=0000 (never on a "
             "host of virtual machines, which it keeps apart)",
@@ -338,6 +331,15 @@ def _between_gpus(environment: Environment, files: Files) -> Iterator[Check]:
             "NCCL would stage network traffic in host memory: modprobe nvidia_peermem as root"
         )
     yield check("GPUDirect RDMA", text, advice)
+
+
+def _cuda(driver: str | None, files: Files) -> Check:
+    versions = {name: version for name in CUDA_PACKAGES if (version := installed_version(name))}
+    newer = any("12" not in name for name in versions)
+    old = newer and before_cuda_13(driver) and not files.exists(COMPATIBILITY)
+    seen = ", ".join([f"driver {driver or 'unknown'}", *map(" ".join, versions.items())])
+    advice = f"CUDA 13 needs driver {FIRST_DRIVER_OF_CUDA_13}: {CUDA_12_INSTEAD}"
+    return check("CUDA versions", seen, advice * old, old)
 
 
 def _below(value: float | None, usual: float | None) -> bool:
@@ -379,24 +381,17 @@ SETTINGS: Mapping[str, tuple[str, Mapping[str, tuple[Callable[[GpuSettings], boo
 def _health(readings: Sequence[DeviceReading]) -> Check:
     sick = []
     for reading in readings:
-        ailments = (
-            [f"does not answer ({reading.trouble})"] if reading.trouble is not None else []
-        )
+        ailments = [f"does not answer ({reading.trouble})"] * (reading.trouble is not None)
         ailments += [reason for reason in reading.clock_reasons or () if reason in THROTTLING]
-        if reading.ecc_uncorrected_volatile:
-            errors = reading.ecc_uncorrected_volatile
+        if errors := reading.ecc_uncorrected_volatile:
             ailments.append(f"{errors} uncorrected memory errors since the driver was loaded")
         if ailments:
             sick.append(f"{reading.bus_id}: {', '.join(ailments)}")
     if sick:
         advice = "figures of these GPUs are in doubt: look at cooling and supply, dmesg | grep -i xid"
         return check("GPU health", "; ".join(sick), advice, problem=True)
-    heat = [
-        reading.temperature_celsius
-        for reading in readings
-        if reading.temperature_celsius is not None
-    ]
-    warmest = f", the warmest at {max(heat):g} degrees Celsius" if heat else ""
+    heat = max((reading.temperature_celsius or 0 for reading in readings), default=0)
+    warmest = f", the warmest at {heat:g} degrees Celsius" if heat else ""
     return check("GPU health", f"{len(readings)} GPU(s) answer{warmest}")
 
 

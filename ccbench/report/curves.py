@@ -99,11 +99,9 @@ def size_figures(group: Sequence[Point]) -> list[Figure]:
     for number, part in enumerate(parts, start=1):
         suffix = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
         key = f"-{number}" if len(parts) > 1 else ""
-        if any(
-            point.busbw_at(point.median_seconds) is not None and not point.emulated
-            for point in part
-        ):
-            figures.append(_against_size(part, "bandwidth", suffix, key))
+        rated = [point for point in part if point.of_links]
+        if any(point.busbw_at(point.median_seconds) is not None for point in rated):
+            figures.append(_against_size(rated, "bandwidth", suffix, key))
         figures.append(_against_size(part, "time", suffix, key))
     return figures
 
@@ -237,19 +235,20 @@ def shared_bounds(series: Sequence[FigureSeries]) -> list[FigureSeries]:
 def race_figures(group: Sequence[Point]) -> list[Figure]:
     """Figures of who is fastest: among measured points, and among simulated ones, which never race measured.
 
-    Emulated ones race against nobody, not even each other; other groups do other work, and pairs have a
-    figure of their own.
+    Modes measure different things, so that each has a figure. Emulated ones race against nobody, not even
+    each other; other groups do other work, and pairs have a figure of their own.
     """
     racing = [point for point in group if not (point.baseline or point.emulated or point.pair)]
-    races = grouped(racing, Key(("simulated", *(axis.name for axis in WORK))))
+    races = grouped(racing, Key(("simulated", "mode", *(axis.name for axis in WORK))))
     several = len({key[0] for key in races}) > 1
     figures = []
     for key, members in sorted(races.items(), key=str):
         figure = _race(members)
         if figure is not None:
             is_plain = all(getattr(members[0], axis.name) == axis.default for axis in WORK)
-            work = [] if is_plain else [str(value) for value in key[1:]]
-            words = [figure.key, *work, "simulated" if several and key[0] else ""]
+            work = [] if is_plain else [str(value) for value in key[2:]]
+            mode = members[0].mode if members[0].mode != "streaming" else ""
+            words = [figure.key, mode, *work, "simulated" if several and key[0] else ""]
             figures.append(replace(figure, key="-".join(word for word in words if word)))
     return figures
 
@@ -305,7 +304,7 @@ def _race(points: Sequence[Point]) -> Figure | None:
     return Figure(
         key=f"algorithms-{group_key(points[0])}",
         topic="algorithms",
-        title=title(points, "which is fastest at which size"),
+        title=title(points, f"which is fastest at which size, {points[0].mode}"),
         subtitle=subtitle(points),
         x=SIZE,
         y=SLOWDOWN,

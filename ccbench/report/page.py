@@ -36,6 +36,7 @@ from ccbench.report.wording import (
     machines_of,
     meaning_of,
     sentences,
+    shared_text,
     span,
     speed_lines,
 )
@@ -227,6 +228,7 @@ def _part(
 ) -> RunPart:
     findings = run_findings(run, points)
     machines = machines_of(points) or run.manifest.machine
+    shared = shared_text(points)
     blamed, *lines = health_lines(run) or [""]
     verdicts = speed_verdicts(run)
     rows = card_rows(points, verdicts)
@@ -255,7 +257,7 @@ def _part(
         name=plain(run.path.name),
         facts=" · ".join(fact for fact in facts if fact),
         sentences=(
-            *filter(None, (blamed, headline(rows, verdicts))),
+            *filter(None, (shared, blamed, "" if shared else headline(rows, verdicts))),
             *filter(None, (expected_from(verdicts),)),
             *texts,
         ),
@@ -314,7 +316,7 @@ def rates_table(points: Sequence[Point]) -> Table:
     """The case with the highest bus bandwidth of every collective, backend and number of ranks."""
     best: dict[tuple[str, str, int, int], Point] = {}
     for point in points:
-        if point.busbw is None or point.group_ranks < 2 or point.emulated or point.baseline:
+        if point.busbw is None or point.group_ranks < 2 or not point.of_links or point.baseline:
             continue
         key = (point.collective, point.backend, point.ranks, point.nodes)
         if key not in best or (best[key].busbw or 0.0) < point.busbw:

@@ -42,6 +42,7 @@ class CardRow:
     word: SpeedWord
     cells: tuple[tuple[str, str, str], ...]
     reason: str = ""
+    collective: str = ""
     largest: Point | None = None
     in_seconds: bool = False
 
@@ -124,6 +125,7 @@ def _row(subject: str, members: Sequence[Point], verdicts: Sequence[SpeedVerdict
         verdict.word,
         tuple(cells),
         plain("; ".join(dict.fromkeys(filter(None, reasons))), LONGEST_REASON),
+        plain(members[0].collective),
         shown[-1] if shown else None,
         next((each.in_seconds for each in verdict.regimes if each.word is verdict.word), False),
     )
@@ -133,15 +135,19 @@ def headline(rows: Sequence[CardRow], verdicts: Sequence[SpeedVerdict]) -> str:
     """Return the verdict in one sentence; "" where there is nothing to judge."""
     if len(rows) == 1 and len(verdicts) == 1:
         return verdicts[0].sentence
-    counts = Counter(row.word for row in rows)
+    # A collective has a row for each backend, algorithm and number of ranks.
+    counts = Counter(
+        word for word, _ in dict.fromkeys((row.word, row.collective) for row in rows)
+    )
     if not counts:
         return ""
     # The first word is the gravest: rows are in that order.
     (word, count), *rest = counts.items()
     alike = {row.reason for row in rows if row.word is word}
-    text = f"{word.value}: {count} of {plural(len(rows), 'collective')}"
+    text = f"{word.value}: {count} of {plural(len({row.collective for row in rows}), 'collective')}"
     if word not in (SpeedWord.NORMAL, SpeedWord.CANNOT_SAY):
-        text += f": {rows[0].subject}{', ...' * (count > 1)}"
+        several = sum(row.word is word for row in rows) > 1
+        text += f": {rows[0].subject}{', ...' * several}"
     elif word is SpeedWord.CANNOT_SAY and len(alike) == 1 and not rest:
         return f"{word.value} whether this is normal: {rows[0].reason}"
     elif len(alike) == 1:

@@ -37,6 +37,7 @@ from ccbench.report.wording import (
     health_lines,
     measured_text,
     points_of,
+    shared_text,
 )
 from ccbench.results import Point, Run
 from ccbench.results.keys import POINT, grouped
@@ -67,7 +68,9 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
     rows = card_rows(points, verdicts)
     helps = variant_sentence(points, run.manifest.mapping("suite", AXIS["variant"].key))
     asked = [*health_lines(run), *filter(None, [helps])]
-    judged = (headline(rows, verdicts), expected_from(verdicts))
+    shared = shared_text(points)
+    judged = ("" if shared else headline(rows, verdicts), expected_from(verdicts))
+    asked = [*filter(None, [shared]), *asked]
     answer = [*asked, *filter(None, judged)] if not asked or verdicts else asked
     sums = [measured_text(points), *closeness(points)]
     # Without a verdict it is what was measured.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +37,7 @@ from ccbench.flags import Flag
 from ccbench.report.present import first
 from ccbench.results import Point, Run
 from ccbench.results.keys import CURVE, SETTING, Key
-from ccbench.units import MANIFOLD, format_ratio, format_size, percent, plural
+from ccbench.units import MANIFOLD, format_ratio, format_seconds, format_size, percent, plural
 
 SERIES = Key(
     ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *SETTING.columns)
@@ -45,6 +46,9 @@ SERIES = Key(
 
 DOUBTFUL = "~"
 """Before a figure whose case was flagged."""
+
+BUS_ID = re.compile(r'"bus_id": *"([^"]+)"')
+"""Of each device in the column device_readings."""
 
 SeriesKey = tuple[object, ...]
 
@@ -310,12 +314,30 @@ def summary_lines(run: Run) -> list[str]:
     spoken = speed_lines(speed_verdicts(run))
     helps = variant_sentence(points, run.manifest.mapping("suite", AXIS["variant"].key))
     return [
+        *filter(None, [shared_text(points)]),
         *health_lines(run),
         *filter(None, [helps]),
         *spoken,
         measured_text(points),
         *closeness(points),
     ]
+
+
+def shared_text(points: Sequence[Point]) -> str:
+    """Say that ranks shared GPUs in every case that has a time, and the fastest figures; "" elsewhere."""
+    timed = [point for point in points if point.is_timed and point.size_bytes]
+    if not timed or any(Flag.LOOPBACK not in point.flags or point.emulated for point in timed):
+        return ""
+    ids = {name for point in timed for name in BUS_ID.findall(point.device_readings)}
+    devices = "one GPU" if len(ids) == 1 == timed[0].nodes else "GPUs"
+    ranks = " or ".join(map(str, sorted({point.ranks for point in timed})))
+    timed.sort(key=lambda point: point.median_seconds or 0.0)
+    largest = max(timed, key=lambda point: point.size_bytes)  # the fastest of that size
+    figures = (
+        f"{format_seconds(point.median_seconds or 0.0)} ({point.label})"
+        for point in dict.fromkeys((timed[0], largest))
+    )
+    return f"NOT A MEASUREMENT OF LINKS: all {ranks} ranks share {devices}; fastest: {', '.join(figures)}"
 
 
 def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
@@ -404,8 +426,8 @@ def measured_text(points: Sequence[Point]) -> str:
     text = (
         f"{len(ok)} of {plural(len(points), 'case')} {verb}{rest}: {collectives} on {backends}."
     )
-    rated = [one for one in ok if one.busbw and one.group_ranks > 1 and not one.emulated]
-    # A single rank moves nothing over a link, and an emulation's rate is nobody's.
+    rated = [one for one in ok if one.busbw and one.group_ranks > 1 and one.of_links]
+    # A single rank moves nothing over a link, nor do ranks that share a device or were emulated.
     fastest = max(rated, key=lambda one: one.busbw or 0.0, default=None)
     if fastest is not None:
         text += f" Peak bus bandwidth {fastest.busbw:.4g} GB/s ({fastest.label})."

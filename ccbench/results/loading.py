@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 GATHERED_NAME = "gathered.parquet"
 
+KEPT_NAME = "cases.parquet"
+"""Every case of a run that is kept with the project, in one file that stands for ``cases/``."""
+
 MADE_FROM_KEY = b"ccbench_made_from"
 
 FEWEST_CASES = 200
@@ -141,7 +144,7 @@ def load_run(path: Path | str, details: bool = True) -> Run:
     run folder at all.
     """
     path = Path(path)
-    folder = path / CASES_NAME
+    folder, kept = path / CASES_NAME, path / KEPT_NAME
     if not path.is_dir() or not (folder.is_dir() or (path / MANIFEST_NAME).is_file()):
         raise RunFolderError(
             f"{path}: not a run folder (no {MANIFEST_NAME} and no {CASES_NAME}/); "
@@ -150,13 +153,15 @@ def load_run(path: Path | str, details: bool = True) -> Run:
     problems: list[str] = []
     manifest = Manifest(_read_manifest(path / MANIFEST_NAME, problems))
     details = details or manifest.at("suite", "verdict") not in (None, "speed")
+    columns = [name for name in arrow_schema().names if details or name not in DETAILS]
+    if kept.is_file():
+        return Run(path, manifest, load_rows(kept).select(columns), tuple(problems))
     try:
         files = sorted(folder.glob("*.parquet"))
     except OSError as error:
         raise RunFolderError(
             f"{folder}: cannot be read ({error.strerror}); check its permissions"
         ) from None
-    columns = [name for name in arrow_schema().names if details or name not in DETAILS]
     return Run(path, manifest, in_order(_rows(path, files, columns, problems)), tuple(problems))
 
 

@@ -20,7 +20,7 @@ from ccbench.cases.axes import IDENTITY, OVERLAP, Case, setting_labels
 from ccbench.cases.measurement import MORE_ROUNDS, Rounding, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.flags import Flag
+from ccbench.flags import NO_LINK_FLAGS, Flag
 from ccbench.groups import parse_groups
 from ccbench.results.schema import BYTES_PER_GIGABYTE, SCHEMA, usual_waits
 from ccbench.topology.files import from_plain
@@ -316,6 +316,11 @@ class Point(Case, Rounding):
     def emulated(self) -> bool:
         """True if the device was emulated: the result is real, the time says nothing about any device."""
         return Flag.EMULATION in self.flags
+
+    @property
+    def of_links(self) -> bool:
+        """False if its rate is none of links: the device was emulated, or ranks shared it."""
+        return NO_LINK_FLAGS.isdisjoint(self.flags)
 
     @property
     def trusted(self) -> bool:

@@ -365,7 +365,8 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
         name: unavailable(open_backend(name), options) for name in backends_of_auto(gpus=True)
     }
     launched, chosen = options.launched, os.environ.get("CUDA_VISIBLE_DEVICES")
-    if (launched.gpus if launched else visible_gpus(Path("/"), chosen)) == 1:
+    gpus = launched.gpus if launched else visible_gpus(Path("/"), chosen)
+    if gpus == 1 != options.ranks:
         missing = {name: reason or _one_gpu(name) for name, reason in missing.items()}
     there = tuple(name for name, reason in missing.items() if not reason)
     there = there or backends_of_auto(gpus=False)

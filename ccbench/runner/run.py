@@ -18,8 +18,8 @@ from ccbench.backends.faults import fault_from_environment
 from ccbench.cases.axes import DEVICE_MEMORY, Case, asked_of, case_of
 from ccbench.cases.capabilities import backend_names, capabilities_of
 from ccbench.cases.measurement import EXIT_CODES, MORE_ROUNDS, NO_TEAM, Measurement, Status
-from ccbench.errors import BackendUnavailable, CcbenchError
-from ccbench.flags import Flag
+from ccbench.errors import BackendUnavailable, CannotStart, CcbenchError
+from ccbench.flags import NO_LINK_FLAGS, Flag
 from ccbench.machine.detection import detect
 from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model import Prediction
@@ -70,9 +70,6 @@ with the same words and no good case between them, its other cases are skipped."
 
 FURTHER_CASES = "further_cases"
 """Entry of run.json: what was asked of the cases that a guide has added to those of the suite."""
-
-NO_LINK_FLAGS = frozenset((Flag.EMULATION, Flag.LOOPBACK))
-"""Measurements with one of these are not predicted: the model prices links."""
 
 LOST = (Status.TIMED_OUT, Status.FAILED)
 """Statuses of cases in which ranks were lost, so that a guide may have the others do without them."""
@@ -233,6 +230,11 @@ class _Run:
             finally:
                 self._close()
                 self._progress.finished()
+        except CannotStart as error:
+            ended = {*done_before.values(), *(each.status for each in self._results.values())}
+            if ended <= {Status.UNSUPPORTED, Status.SKIPPED}:
+                raise
+            self._progress.note(str(error))
         except KeyboardInterrupt:
             exit_code = 130
         except Terminated as stop:
@@ -426,13 +428,20 @@ class _Run:
         try:
             team = self._team(case)
         except (CannotRun, BackendUnavailable) as error:
+            if isinstance(error, CannotStart) and not case.variant:
+                raise
             failures.append(error)
             return _not_started(case, error)
         # Every round of a case has as many launches a sample as its first, or their samples were no one kind.
         sampling = self._sampling.of_one_round(launches)
         left = self._left_seconds()
         sampling = replace(sampling, time_limit_seconds=min(sampling.time_limit_seconds, left))
-        measurement = team.run(case, sampling)
+        try:
+            measurement = team.run(case, sampling)
+        except CannotStart as error:
+            if not case.variant:  # which may hide devices from its ranks
+                raise
+            return _not_started(case, error)
         if measurement.status is Status.OK:
             self._losses.pop(key, None)
         if not team.usable():

@@ -126,7 +126,7 @@ def test_a_machine_that_tells_nothing_is_still_examined(tmp_path: Path) -> None:
         (
             (64 << 20, 64 << 20),
             "64.0 MiB, 64.0 MiB free",
-            ["cpu backend", "NCCL", "--shm-size=1g --ulimit memlock=-1", "--cap-add SYS_NICE"],
+            ["MPI may", "NCCL", "--shm-size=1g --ulimit memlock=-1", "--cap-add SYS_NICE"],
         ),
         (None, "there is none, or it cannot be read", ["NCCL"]),
     ],

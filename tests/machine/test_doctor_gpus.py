@@ -190,6 +190,16 @@ def test_a_gpu_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
     assert "GPU is lost" in machine.seen
 
 
+def test_packages_of_a_newer_cuda_than_the_driver_runs_are_a_problem_with_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"cupy-cuda13x": "14.2.0", "nvidia-nccl-cu13": "2.28.9"}
+    monkeypatch.setattr("ccbench.machine.doctor.installed_version", versions.get)
+    found = check(tmp_path, "CUDA versions", {**ON_THE_BUS})
+    assert found.seen == "driver 550.54.15, cupy-cuda13x 14.2.0, nvidia-nccl-cu13 2.28.9"
+    assert (found.status, "pip install '.[cuda12]'" in found.advice) == ("problem", True)
+
+
 def test_the_driver_is_left_as_it_was_found(tmp_path: Path) -> None:
     library = Nvml([Gpu()])
     check(tmp_path, "GPU health", driver=lambda: opened(library))

@@ -13,6 +13,8 @@ from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.baselines import baseline_lines, beside, comparable_points
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
+from ccbench.report.page import page_content
+from ccbench.report.run_screen import run_screen
 from ccbench.report.wording import footnote, meaning_of, points_of, verdict_lines
 from ccbench.report.writing import Drawn, markdown_report
 from ccbench.results import Point, Run
@@ -167,7 +169,7 @@ def test_small_print_and_page_say_once_each_where_emulated_times_are_not(
     assert page.count(WHY) == 2  # among the findings and in the small print
 
 
-def test_loopback_and_simulated_figures_stay_where_they_were(tmp_path: Path) -> None:
+def test_loopback_is_ranked_by_time_alone_and_simulated_figures_stay(tmp_path: Path) -> None:
     def loopback(measurement: Measurement) -> Measurement:
         return flagged(measurement, "loopback")
 
@@ -175,6 +177,13 @@ def test_loopback_and_simulated_figures_stay_where_they_were(tmp_path: Path) -> 
     run = write_run(tmp_path / "loop", cases, dict.fromkeys(range(len(cases)), loopback))
     assert len(of_topic(run, "algorithms")) == 1
     assert any("Loopback" in line for line in verdict_lines(run))
+    assert not any("Peak" in line for line in verdict_lines(run))
+    assert not of_topic(run, "bandwidth")
+    page = page_content([run], [points_of(run)])
+    assert not page.runs[0].rates.rows
+    text = "NOT A MEASUREMENT OF LINKS: all 4 ranks share GPUs; fastest: "
+    for line in (verdict_lines(run)[0], run_screen(run, 80)[0], page.runs[0].sentences[0]):
+        assert line.startswith(text[:50])
     simulated = write_run(tmp_path / "simulated", cases, simulated=True)
     assert len(of_topic(simulated, "algorithms")) == 1
     assert verdict_lines(simulated)[0].startswith("SIMULATED for ")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.analysis.speed_verdict import SpeedVerdict
+from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord
 from ccbench.cli.output import wants_colours, with_colours
+from ccbench.report.page_card import CardRow, headline
 from ccbench.report.run_screen import ALL, CARD, LAYOUTS, NCCL_TESTS, run_screen, verdict_rows
 from ccbench.results import Run
 from tests.analysis import test_speed_verdict as of_gpus
@@ -33,6 +34,12 @@ def measured(tmp_path: Path) -> Run:
     return synthetic.write_run(
         tmp_path / "run", synthetic.sweep(algorithms=["ring", "tree"], last=24)
     )
+
+
+def test_the_headline_counts_collectives_and_not_their_curves() -> None:
+    names = ("nccl all_reduce, 2 ranks", "nccl all_reduce, 8 ranks")
+    rows = [CardRow(name, SpeedWord.SLOW, (), collective="all_reduce") for name in names]
+    assert headline(rows, ()) == "SLOW: 1 of 1 collective: nccl all_reduce, 2 ranks, ..."
 
 
 def test_the_verdict_on_a_gpu_library_is_the_first_line_with_its_expectation(

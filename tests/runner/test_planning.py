@@ -203,6 +203,7 @@ def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
     monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.cuda.cupy_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.nccl.cupy_missing", lambda: None)
+    assert automatic_backends(RunOptions(ranks=1))[0] == ("nccl", "cuda")
     backends, (note,) = automatic_backends(RunOptions())
     assert backends == expected
     assert ("without nccl: there is one GPU" in note) is (gpus == 1)

@@ -18,6 +18,7 @@ from ccbench.cases.capabilities import DECLARED, Device, PricedBy
 from ccbench.cases.measurement import NO_TEAM, Conditions, Measurement, Sampling, Status
 from ccbench.errors import (
     BackendUnavailable,
+    CannotStart,
     CcbenchError,
     HostBusy,
     MachineError,
@@ -269,6 +270,22 @@ def test_teams_that_cannot_start_are_tried_three_times(
     assert outcome.counts == {status: 5}
     details = [point.detail for point in load_run(outcome.folder).points]
     assert sorted(details) == ["cpu: no ranks today"] * 5
+
+
+def test_a_backend_that_can_start_no_team_ends_the_run_at_once(teams: Teams) -> None:
+    teams.refusal = CannotStart
+    teams.refusals_left = 1
+    with pytest.raises(CannotStart, match="no ranks today"):
+        run(teams)
+    assert not teams.measured
+    assert not (teams.folder / "out").exists()
+
+    def gone(case: Case, sampling: Sampling) -> Measurement:
+        raise CannotStart("the driver has left")
+
+    teams.answers["broadcast"] = gone
+    outcome = run(teams)
+    assert (outcome.exit_code, outcome.counts) == (5, {Status.OK: 1, Status.SKIPPED: 2})
 
 
 def test_ranks_that_refused_once_are_asked_again_and_the_run_is_partial(teams: Teams) -> None:

@@ -317,8 +317,9 @@ class CudaRanks(SingleProcessEndpoint):
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
         text = f"device time (events); launch and wait take the host {host}"
-        if self.fallen_back:
-            text += "; no peer access, so that all goes through pinned memory of the host (transport: host)"
+        if self.fallen_back and self._no_access:
+            text += "; GPUs {} and {} have no peer access".format(*self._no_access)
+            text += ", so that all goes through pinned memory of the host (transport: host)"
         return (
             f"{text}; {without_blocking_kernel(self._not_blocked)}"
             if self._not_blocked

@@ -18,8 +18,8 @@ from uuid import UUID
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.kernels.building import Nvrtc, architecture_for, compile_program, nvrtc
 from ccbench.backends.kernels.sources import GLOBAL_NAME, CompilerInput
-from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
-from ccbench.machine.accelerators import cuda_install
+from ccbench.errors import BackendUnavailable, CannotStart, CcbenchError, MissingDependency
+from ccbench.machine.accelerators import CUDA_12_INSTEAD, cuda_install
 from ccbench.topology.classes import RESTART_FABRIC_MANAGER
 
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
@@ -39,7 +39,8 @@ PINNED_PORTABLE_MAPPED = 0x01 | 0x02
 """cudaHostAllocPortable | cudaHostAllocMapped, and cudaHostRegister's of the same names: pinned for every
 context, and in every device's addresses."""
 
-CUDA_OUT_OF_MEMORY, PEER_ALREADY_ENABLED, SYSTEM_NOT_READY = 2, 704, 802
+CUDA_OUT_OF_MEMORY, PEER_ALREADY_ENABLED, TOO_MANY_PEERS = 2, 704, 711
+INSUFFICIENT_DRIVER, SYSTEM_NOT_READY = 35, 802
 """cudaError_t."""
 
 ALLOCATION_BYTES = 2 << 20
@@ -129,8 +130,12 @@ class Cuda:
             (pair for pair in pairs if not self.runtime.deviceCanAccessPeer(*pair)), None
         )
 
-    def enable_peers(self, devices: Sequence[int]) -> None:
-        """Let every device of ``devices`` address every other one's memory; all must be able to."""
+    def enable_peers(self, devices: Sequence[int]) -> tuple[int, int] | None:
+        """Let every device of ``devices`` address every other one's memory; all must be able to.
+
+        Returns the first pair that is one too many, or None: without NVSwitch a device has 8 peers at most
+        (CUDA C++ Programming Guide, "Peer-to-Peer Memory Access").
+        """
         for device in devices:
             self.use(device)
             for peer in devices:
@@ -138,8 +143,12 @@ class Cuda:
                     if device != peer:
                         self.runtime.deviceEnablePeerAccess(peer)
                 except Exception as error:  # noqa: PERF203 - a pair that is enabled must not end the others
-                    if getattr(error, "status", None) != PEER_ALREADY_ENABLED:
+                    status = getattr(error, "status", None)
+                    if status == TOO_MANY_PEERS:
+                        return device, peer
+                    if status != PEER_ALREADY_ENABLED:
                         raise
+        return None
 
 
 @contextmanager
@@ -231,7 +240,7 @@ def open_cuda(own_kernels: bool = True) -> Cuda:
     own_kernels: their modules are loaded eagerly: with lazy loading (the default since CUDA 12.2) the first
     launch of a kernel can wait for one that waits for it (CUDA C++ Programming Guide, "Lazy Loading"). What a
     library does is the user's to set.
-    Raises MissingDependency without CuPy, BackendUnavailable without a working driver or a device.
+    Raises MissingDependency without CuPy, CannotStart without a working driver or a device.
     """
     if own_kernels:
         os.environ["CUDA_MODULE_LOADING"] = "EAGER"
@@ -246,14 +255,23 @@ def open_cuda(own_kernels: bool = True) -> Cuda:
     return cuda
 
 
-def with_cure(error: Exception) -> str:
-    """Words of an error that CUDA starts with; with the cure of the usual first one on HGX machines."""
-    not_ready = getattr(error, "status", None) == SYSTEM_NOT_READY
-    return (
-        f"{error}; the NVLink fabric is not ready: {RESTART_FABRIC_MANAGER}"
-        if not_ready
-        else str(error)
+def with_cure(error: Exception, runtime: Any = None) -> str:
+    """Words of an error that CUDA starts with; with the cures of a fabric and of a driver that are not ready.
+
+    runtime: CuPy's, which tells the versions.
+    """
+    status = getattr(error, "status", None)
+    if status == SYSTEM_NOT_READY:
+        return f"{error}; the NVLink fabric is not ready: {RESTART_FABRIC_MANAGER}"
+    if status != INSUFFICIENT_DRIVER or runtime is None:
+        return str(error)
+    cupy, driver = (
+        f"{version // 1000}.{version % 1000 // 10}"
+        for version in (runtime.runtimeGetVersion(), runtime.driverGetVersion())
     )
+    newer = cupy.startswith("13.") and driver.startswith("12.")
+    cure = CUDA_12_INSTEAD if newer else "install a newer driver"
+    return f"{error}; CuPy is of CUDA {cupy}, and the driver runs CUDA {driver} at most: {cure}"
 
 
 @contextmanager
@@ -285,13 +303,14 @@ def device_uuid(device: int) -> str:
 
 
 def device_count(cuda: Cuda) -> int:
-    """Number of devices that this process may use; BackendUnavailable when there is none."""
+    """Number of devices that this process may use; CannotStart when there is none."""
     try:
         count = int(cuda.runtime.getDeviceCount())
     except Exception as error:
-        raise BackendUnavailable(f"CUDA does not start: {with_cure(error)}") from None
+        words = with_cure(error, cuda.runtime)
+        raise CannotStart(f"CUDA does not start: {words}") from None
     if count == 0:
-        raise BackendUnavailable(
+        raise CannotStart(
             "the driver shows no GPU to this process; look at CUDA_VISIBLE_DEVICES"
         )
     return count

@@ -31,9 +31,8 @@ from pathlib import Path
 
 from ccbench.backends.kernels.sources import CompilerInput, kernel_folder
 from ccbench.errors import CcbenchError, MissingDependency, UsageError
-from ccbench.machine.accelerators import cuda_install
+from ccbench.machine.accelerators import CUDA_12_INSTEAD, cuda_install
 from ccbench.machine.files import cache_folder
-from ccbench.machine.software import install_line
 
 DIGEST_BYTES = 32
 FOLDER_MODE = 0o700
@@ -271,9 +270,6 @@ def _objects(build: Build, folder: Path, path: str, version: str) -> dict[Path, 
         objects[folder / name] = source
     return objects
 
-
-CUDA_12_INSTEAD = f"pip uninstall cupy-cuda13x nvidia-cuda-nvrtc nvidia-nccl-cu13, then {install_line('cuda12')}"
-"""For GPUs before compute capability 7.5: CuPy's wheels for two CUDAs overwrite each other's files."""
 
 _WHEEL_PATHS = (
     "nvidia/cu13/lib/libnvrtc.so.13",

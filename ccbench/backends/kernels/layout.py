@@ -1,7 +1,8 @@
 """Sizes of launches, and places of everything in a rank's memory, on GPUs and emulated.
 
 None of the numbers was tuned on a machine with several GPUs; where ranks of one H100 settled or bounded one,
-that is said, with figures of results/reference/nvidia-h100-80gb-hbm3 (phase settle). Each has its reason,
+that is said, with figures of results/reference/nvidia-h100-80gb-hbm3/settle (mode graph; one round each, and the
+same launch took up to 0.7 us more or less in two runs). Each has its reason,
 what measurement would settle it, a default here and a variable of the environment, so that whoever has the
 machine can try others without touching code; results keep the same name, so give such runs a directory of
 their own. What stands in the sources because it is compiled: CHAIN_BYTES (block.cuh), COPIES_AT_ONCE
@@ -27,38 +28,38 @@ PREFIX = "CCBENCH_KERNEL_"
 MOST_CHANNELS = 32
 """Blocks that a rank runs. Little's law: a block has 64 KiB of loads under way, so behind a switch, at 2 us,
 it loads 33 GB/s, and 14 of them keep a link of 450 GB/s busy if nothing else takes time; stores, barriers and
-the wait for flags do: of an H100's own memory a block of two-shot loads 32 GB/s and stores as much (256 MiB,
-2 ranks on 16 blocks each). There two-shot took 529, 474 and 411 us on 16, 24 and 32 blocks, ring 1180, 862
-and 677; of 1 MiB two-shot took 7.2, 7.9 and 7.6 us. NCCL takes 16 to 32 on NVSwitch machines (its log says
-how many).
+the wait for flags do: of an H100's own memory a block of two-shot loads 31 GB/s and stores as much (256 MiB,
+2 ranks on 16 blocks each). There two-shot took 535, 474 and 410 us on 16, 24 and 32 blocks, ring 900, 718
+and 594 in messages of 128 KiB; of 1 MiB two-shot took 7.2, 8.0 and 7.4 us. NCCL takes 16 to 32 on NVSwitch
+machines (its log says how many).
 To settle: bandwidth of ring_all_reduce of 1 GiB at 8, 16, 24 and 32 channels on 2 and on 8 GPUs; the fewest
 that reach 98% of the best."""
 
 CHANNEL_BYTES = 64 << 10
 """A channel more for every so many bytes that a rank moves: 512 lanes with eight loads of 16 bytes in flight
 hold 64 KiB, so that a block with less has nothing to overlap. On one H100 two-shot of 64 KiB over 8 ranks
-took 7.3, 7.3 and 7.2 us on 1, 4 and 16 blocks.
+took 7.6, 7.1 and 7.0 us on 1, 4 and 16 blocks.
 To settle: time of two-shot and ring at 64 KiB to 8 MiB over the number of channels; where one more stops
 helping."""
 
 LEAST_LANES = 64
-"""Two warps: one would wait for memory with nobody to take its place. Settled: ll of 16 B over 8 ranks of an
-H100 took 5.0 us on 32 lanes, 4.4 on 64 and 4.5 on 128."""
+"""Two warps: one would wait for memory with nobody to take its place. Of 16 B over 8 ranks of an H100 ll took
+4.7 us on 32 lanes and 5.0 on 128; one round each, which settles nothing."""
 
 MOST_LANES = abi.MAX_LANES
 """Registers are limited for so many (65,536 / 512 = 128 a lane); vLLM found blocks of 512 best for meshes on
 A100 and V100 (csrc/custom_all_reduce.cuh). Settled: over 2 ranks of an H100, 16 blocks each, two-shot of 256
-MiB took 811 us on 256 lanes and 529 on 512, ring 1336 and 1180."""
+MiB took 817 us on 256 lanes and 535 on 512, ring 1040 and 900."""
 
 SLOTS = 4
 """Messages under way on a connection: one is filled, one is under way, one is taken, and one makes up for
 drift; NCCL has 8 steps (NCCL_STEPS). More take L2 cache where one GPU holds all of them. Ring of 256 MiB over
-2 ranks of an H100 took 1186, 1180 and 1197 us with 2, 4 and 8 slots of 64 KiB.
+2 ranks of an H100 took 905, 900 and 924 us with 2, 4 and 8 slots of 128 KiB.
 To settle: the same between GPUs, where ranks drift."""
 
 SLOT_BYTES = 512 << 10
 """One message. A step costs a fence, a flag and two barriers of a block: 2 us on one H100, where ring of 256
-MiB over 2 ranks on 16 blocks each took 2123, 1180, 918 and 739 us in messages of 32, 64, 128 and 512 KiB. A
+MiB over 2 ranks on 16 blocks each took 2143, 1197, 900 and 741 us in messages of 32, 64, 128 and 512 KiB. A
 link's share of one block of 32, 14 GB/s, takes 37 us for 512 KiB. NCCL's steps have 512 KiB.
 To settle: bandwidth of ring_all_reduce of 256 MiB between GPUs at 128 KiB to 1 MiB, with 4 slots."""
 
@@ -67,8 +68,8 @@ FIFO_BYTES = 512 << 20
 
 LOOPBACK_BYTES = 32 << 20
 """Slots in use at once where one GPU holds all ranks', one connection of a rank each: they should stay within
-its L2 cache, of 50 MB in an H100. Over 4 ranks there, 16 blocks each, ring of 256 MiB took 1651, 1370 and
-1515 us in messages of 64, 128 and 512 KiB: 16, 32 and 128 MiB."""
+its L2 cache, of 50 MB in an H100. Over 4 ranks there, 16 blocks each, ring of 256 MiB took 1625, 1381 and
+1514 us in messages of 64, 128 and 512 KiB: 16, 32 and 128 MiB."""
 
 LEAST_SLOT_BYTES = 16 << 10
 

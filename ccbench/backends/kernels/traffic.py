@@ -17,8 +17,8 @@ PACKET_CHANNELS = 16
 PACKET_CHANNEL_BYTES = 16 << 10
 """A channel more for every so many bytes of packets that a rank sends: two stores of 16 bytes of each of 512
 lanes. A quarter of CHANNEL_BYTES, because a lane of a packet kernel waits for what it has sent. Settled: over
-8 ranks of an H100, ll of 1, 4, 16 and 64 KiB took 4.4, 5.4, 13.9 and 46 us on one channel, 4.7, 4.9, 5.9 and
-15 on four, 4.6, 4.6, 4.6 and 6.8 on sixteen."""
+8 ranks of an H100, ll of 1, 4, 16 and 64 KiB took 4.4, 5.6, 13.9 and 46 us on one channel, 4.8, 5.0, 5.9 and
+15 on four, 4.8, 5.1, 4.6 and 6.8 on sixteen."""
 
 PACKETS_SECONDS = 4.5e-6
 """A launch and one exchange of packets (NCCL)."""
@@ -27,9 +27,9 @@ BARRIERS_SECONDS = 7.8e-6
 """A launch and two barriers between ranks (NCCL)."""
 
 ROUND_SECONDS = 3.4e-6
-"""One more exchange of packets: over 8 ranks of one H100 ll_two_shot of 16 B to 1 KiB took 7.8 to 8.1 us, ll
-4.4 to 4.6, and two-shot, with its two barriers, 5.9 to 6.2 (results/reference/nvidia-h100-80gb-hbm3, phase
-settle)."""
+"""One more exchange of packets: over 8 ranks of one H100 ll_two_shot of 16 B to 1 KiB took 7.7 to 8.4 us, ll
+4.4 to 5.1, and two-shot, with its two barriers, 6.2 to 7.1 (results/reference/nvidia-h100-80gb-hbm3/settle,
+1, 4 and 16 channels)."""
 
 BYTES_PER_SECOND = 320 * 2**30
 """Most that a rank's kernels of loads and stores move (NCCL)."""

@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 
 from ccbench.backends.base import Position
 from ccbench.backends.endpoint import open_launched
-from ccbench.errors import CcbenchError, UsageError
+from ccbench.errors import CannotStart, CcbenchError, UsageError
 from ccbench.machine.files import Files
 from ccbench.machine.host import (
     control_group_limits,
@@ -118,7 +118,8 @@ def serve(
         endpoint = open_launched(start.backend, channel)
     except (CcbenchError, ImportError) as error:
         missing = f"{start.backend}: " if isinstance(error, ImportError) else ""
-        channel.send(messages.Refusal(f"{missing}{error}"))
+        never = isinstance(error, CannotStart)
+        channel.send(messages.Refusal(f"{missing}{error}", cannot_start=never))
         channel.recv()  # the leader says that all is over, or hangs up, which ends the process
         raise SystemExit(1) from None
     ready()

@@ -390,7 +390,7 @@ def _serve(group: WorkerGroup, rank: int, connection: Connection) -> None:
     try:
         endpoint = group.endpoint(rank)
     except CcbenchError as error:  # no driver, no peer access: a sentence, not a traceback
-        refuse_all(str(error), connection)
+        refuse_all(error, connection)
         return
     run_rank(endpoint, connection)
     if group.closing_seconds:

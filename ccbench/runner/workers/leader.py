@@ -28,7 +28,7 @@ from ccbench.backends.faults import fault_from_environment
 from ccbench.cases.axes import Case
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Measurement, Sampling, Status
-from ccbench.errors import BackendUnavailable, CcbenchError, Hung
+from ccbench.errors import BackendUnavailable, CannotStart, CcbenchError, Hung
 from ccbench.flags import Flag
 from ccbench.machine.files import Files
 from ccbench.machine.host import (
@@ -302,9 +302,9 @@ class Leader:
                     reason = f"{self.name_of(rank)} {ended} while {during}{self._no_room(rank, ended)}"
                     raise _Lost(Status.FAILED, reason) from None
                 if isinstance(message, messages.Refusal):
-                    raise CannotRun(
-                        message.reason
-                    )  # as a rank that was forked refuses every case
+                    # As a rank that was forked refuses every case.
+                    refused = CannotStart if message.cannot_start else CannotRun
+                    raise refused(message.reason)
                 if isinstance(message, RankReport) and message.others_wait:
                     raise _Lost(message.status, message.detail)
                 if isinstance(message, kind):
@@ -522,7 +522,8 @@ def run_leader(file: int, *hub_files: int) -> None:
         leader.lead(runner)
     except CcbenchError as error:
         refused = isinstance(error, CannotRun)
-        tell_all([runner], messages.Refusal(str(error), error.exit_code, refused))
+        never = isinstance(error, CannotStart)
+        tell_all([runner], messages.Refusal(str(error), error.exit_code, refused, never))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the runner is gone
     except (MemoryError, OSError) as error:

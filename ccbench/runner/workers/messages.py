@@ -143,11 +143,13 @@ class Refusal:
     """The sender cannot take part, or does not let the other side; the text says why and what to do.
 
     cannot_run: nothing failed, cases of the sender's team are not possible here (``CannotRun``).
+    cannot_start: no case of the backend is (``CannotStart``).
     """
 
     reason: str
     exit_code: int = CcbenchError.exit_code
     cannot_run: bool = False
+    cannot_start: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ccbench.backends.endpoint import TeamEndpoint
 from ccbench.cases.axes import Case
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Conditions, Sampling, Status
-from ccbench.errors import CcbenchError
+from ccbench.errors import CannotStart, CcbenchError
 from ccbench.machine.host import no_memory, out_of_memory
 from ccbench.machine.readings import queued_seconds, read_cpu_times, watched
 from ccbench.machine.software import loaded_file
@@ -119,8 +119,11 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     )
 
 
-def refuse_all(reason: str, connection: Connection) -> None:
+def refuse_all(error: CcbenchError, connection: Connection) -> None:
     """Answer every case with the reason why none can run."""
+    reason = str(error)
+    report = RankReport(Status.UNSUPPORTED, reason)
+    answer = messages.Refusal(reason, cannot_start=True)
     with suppress(EOFError, OSError):
         while not isinstance(connection.recv(), messages.Stop):
-            connection.send(RankReport(Status.UNSUPPORTED, reason))
+            connection.send(answer if isinstance(error, CannotStart) else report)

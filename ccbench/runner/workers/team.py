@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ccbench.backends.base import Backend, CannotRun, Team, TeamLaunch, TeamRequest
 from ccbench.cases.axes import ONE_PROCESS, Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
-from ccbench.errors import BackendUnavailable
+from ccbench.errors import BackendUnavailable, CannotStart
 from ccbench.machine.host import module_command, single_threaded
 from ccbench.readers.schedules import schedule_files
 from ccbench.runner.workers import launcher
@@ -140,6 +140,8 @@ class WorkerTeam:
                 f"{who} did not start: the team's leader ended; its error is above"
             ) from None
         if isinstance(answer, Refusal):
+            if answer.cannot_start:
+                raise CannotStart(answer.reason)
             if answer.cannot_run:
                 raise CannotRun(answer.reason)
             error = BackendUnavailable(answer.reason)
@@ -148,13 +150,17 @@ class WorkerTeam:
         return tuple(answer)
 
     def run(self, case: Case, sampling: Sampling) -> Measurement:
-        """Measure ``case``; every failure is a status."""
+        """Measure ``case``; every failure is a status, but for CannotStart: none can be measured."""
         started = time.monotonic()
         try:
             # The leader names who hangs; only a leader that hangs itself is given up from here.
             self._connection.send((case, sampling))
             if self._connection.poll(sampling.time_limit_seconds + GRACE_SECONDS):
-                measurement, usable = self._connection.recv()
+                answer = self._connection.recv()
+                if isinstance(answer, Refusal):
+                    self.close()
+                    raise CannotStart(answer.reason)
+                measurement, usable = answer
                 if not usable:
                     self.close()
                 assert isinstance(measurement, Measurement)

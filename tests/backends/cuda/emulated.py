@@ -94,6 +94,7 @@ class EmulatedRuntime:
     blocks_per_processor: int = 1
     memory_bytes: int = 1 << 40
     peers: bool = True
+    most_peers: int = 8
     enabled: set[tuple[int, int]] = field(default_factory=set)
     maps_host_memory: bool = True
     device: int = 0
@@ -211,6 +212,8 @@ class EmulatedRuntime:
         assert self.peers
         if (self.device, peer) in self.enabled:
             raise CudaError(704)
+        if sum(device == self.device for device, _ in self.enabled) == self.most_peers:
+            raise CudaError(711)
         self.enabled.add((self.device, peer))
 
     # -- memory --------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from functools import partial
@@ -18,7 +17,7 @@ from ccbench.backends.cuda.runtime import Cuda, open_cuda
 from ccbench.backends.kernels.building import CompilationFailed
 from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import PER_GPU, PROCESSES, Case
-from ccbench.errors import BackendUnavailable, MissingDependency
+from ccbench.errors import BackendUnavailable, CannotStart, MissingDependency
 from ccbench.machine.files import Files
 from ccbench.runner import planning
 
@@ -45,22 +44,26 @@ def test_a_container_without_devices_is_told_how_to_get_them(tmp_path: Path) -> 
     assert "docker run --gpus all" in str(driver_missing(tmp_path))
 
 
-def test_without_cupy_the_sentence_has_the_install_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cuda, "driver_missing", lambda: None)
-    monkeypatch.setattr(prerequisites, "find_spec", lambda name: None)
-    assert "pip install '.[cuda13]'" in str(BACKEND.unavailable())
-
-
 @pytest.mark.parametrize(
-    ("devices", "works"),
-    [(["0x1db6"], False), (["0x1d01", "0x2684"], True), (["0x2684"], True), ([], True)],
+    ("devices", "driver", "works"),
+    [
+        (["0x1db6"], "580.95.05", False),
+        (["0x1d01", "0x2684"], "580.95.05", True),
+        (["0x2684"], "535.54.03", False),
+        ([], "", True),
+    ],
 )
-def test_cupy_of_cuda_13_where_all_gpus_are_older_is_told_before_any_case(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: list[str], works: bool
+def test_cupy_of_cuda_13_where_driver_or_all_gpus_are_older_is_told_before_any_case(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    devices: list[str],
+    driver: str,
+    works: bool,
 ) -> None:
-    """V100; GT 1030 for the screen beside an RTX 4090."""
+    """V100; GT 1030 for the screen beside an RTX 4090; a driver of CUDA 12."""
+    version = tmp_path / "sys/module/nvidia/version"
+    version.parent.mkdir(parents=True)
+    version.write_text(driver)
     monkeypatch.setattr(cuda, "driver_missing", lambda: None)
     monkeypatch.setattr(prerequisites, "find_spec", lambda name: name)
     monkeypatch.setattr(prerequisites, "Files", lambda: Files(tmp_path))
@@ -74,6 +77,8 @@ def test_cupy_of_cuda_13_where_all_gpus_are_older_is_told_before_any_case(
     assert works or "pip uninstall cupy-cuda13x" in str(BACKEND.unavailable())
     monkeypatch.setattr(prerequisites, "installed_version", {"cupy-cuda12x": "14.2.0"}.get)
     assert BACKEND.unavailable() is None
+    monkeypatch.setattr(prerequisites, "find_spec", lambda name: None)
+    assert "pip install '.[cuda13]'" in str(BACKEND.unavailable())
 
 
 def test_a_device_that_nothing_here_compiles_for_is_refused_once_and_not_in_every_case(
@@ -223,30 +228,30 @@ def test_auto_ranks_are_gpus_only_for_backends_that_drive_them(tmp_path: Path) -
     assert planning.automatic_ranks(("rccl",), tmp_path / "without") == 2
 
 
-def test_a_device_that_cannot_be_had_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def exclusive() -> Cuda:
-        raise CudaError(46)
-
-    monkeypatch.setattr(single_process, "open_cuda", exclusive)
-    with pytest.raises(
-        BackendUnavailable, match=r"CUDA does not start: CudaError: cudaError 46$"
-    ):
-        single_process.CudaWorkerGroup(2, 16).endpoint(0)
-
-
-def test_a_fabric_that_is_not_ready_is_told_with_its_cure(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (46, "cudaError 46$"),
+        (802, "cudaError 802; the NVLink fabric is not ready: restart the fabric manager"),
+        (
+            35,
+            "CuPy is of CUDA 13.0, and the driver runs CUDA 12.2 at most: pip uninstall .*cuda12",
+        ),
+    ],
+)
+def test_what_keeps_cuda_from_starting_is_told_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch, status: int, words: str
 ) -> None:
-    def not_ready() -> Cuda:
-        raise CudaError(802)
-
-    cured = r"CUDA does not start: .*cudaError 802; the NVLink fabric is not ready: restart the fabric manager"
-    monkeypatch.setattr(single_process, "open_cuda", not_ready)
-    with pytest.raises(BackendUnavailable, match=cured):
-        single_process.CudaWorkerGroup(2, 16).endpoint(0)
     runtime = EmulatedRuntime()
-    for status, cured_text in ((802, True), (46, False)):
-        runtime.failing["getDeviceCount"] = [CudaError(status)]
-        with pytest.raises(BackendUnavailable) as failed:
-            modules.device_count(Cuda(runtime, runtime))
-        assert bool(re.match(cured, str(failed.value))) == cured_text
+    monkeypatch.setattr(runtime, "runtimeGetVersion", lambda: 13000)
+    monkeypatch.setattr(runtime, "driverGetVersion", lambda: 12020)
+    runtime.failing["getDeviceCount"] = [CudaError(status)]
+    with pytest.raises(CannotStart, match=f"CUDA does not start: .*{words}"):
+        modules.device_count(Cuda(runtime, runtime))
+
+
+def test_a_device_that_cannot_be_had_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = EmulatedRuntime(failing={"getDeviceCount": [CudaError(46)]})
+    monkeypatch.setattr(single_process, "open_cuda", runtime.getDeviceCount)
+    with pytest.raises(BackendUnavailable, match=r"CUDA does not start: CudaError: .*46$"):
+        single_process.CudaWorkerGroup(2, 16).endpoint(0)

@@ -228,13 +228,14 @@ def test_as_many_launches_run_as_a_sample_is_divided_by(
     assert sum(runtime.runs) - before == 2 * launches
 
 
+@pytest.mark.parametrize("lacks", [{"peers": False}, {"most_peers": 0}])
 @pytest.mark.parametrize(
     ("groups", "way"), [("", "host"), ("[[0, 2], [1, 3]]", "host"), ("[[0, 1], [2, 3]]", "")]
 )
 def test_devices_without_peer_access_go_through_the_hosts_memory_and_the_row_says_so(
-    opened: Opened, groups: str, way: str
+    opened: Opened, groups: str, way: str, lacks: dict[str, Any]
 ) -> None:
-    endpoint, _ = opened(4, devices=2, peers=False)  # two ranks on each
+    endpoint, _ = opened(4, devices=2, **lacks)  # two ranks on each
     case = case_of("all_reduce", "mesh_two_shot", 4, groups=groups)
     assert wrong_elements(endpoint, case) == 0
     assert endpoint.facts().protocol_used == way

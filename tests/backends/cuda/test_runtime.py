@@ -110,7 +110,7 @@ def test_closing_gives_back_all_it_can_and_raises_the_first_error(opened: Opened
 def test_every_device_may_address_every_other_one_and_enabling_it_twice_is_fine() -> None:
     runtime = EmulatedRuntime(devices=3)
     for _ in range(2):
-        Cuda(runtime, runtime).enable_peers(range(3))
+        assert Cuda(runtime, runtime).enable_peers(range(3)) is None
     assert runtime.enabled == {
         (device, peer) for device in range(3) for peer in range(3) if device != peer
     }

@@ -226,8 +226,8 @@ def nearest_published(points: Sequence[Point]) -> tuple[Run | None, int]:
         run = load_published(name)
         alike = len(beside(points, comparable_points(points, run)))
         theirs = {_gpu(model) for model in run.devices} - {""}
-        same = bool(gpus) and not any(is_other_model(a, b) for a in gpus for b in theirs)
-        rank = (bool(theirs) and same, name in {point.machine for point in points}, alike)
+        same = any(not is_other_model(own, other) for own in gpus for other in theirs)
+        rank = (same, name in {point.machine for point in points}, alike)
         if alike and rank > best[0]:
             best = rank, run
     return best[1], best[0][2]

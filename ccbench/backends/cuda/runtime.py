@@ -265,13 +265,13 @@ def with_cure(error: Exception, runtime: Any = None) -> str:
         return f"{error}; the NVLink fabric is not ready: {RESTART_FABRIC_MANAGER}"
     if status != INSUFFICIENT_DRIVER or runtime is None:
         return str(error)
-    cupy, driver = (
+    cupy, installed = (
         f"{version // 1000}.{version % 1000 // 10}"
         for version in (runtime.runtimeGetVersion(), runtime.driverGetVersion())
     )
-    newer = cupy.startswith("13.") and driver.startswith("12.")
+    newer = cupy.startswith("13.") and installed.startswith("12.")
     cure = CUDA_12_INSTEAD if newer else "install a newer driver"
-    return f"{error}; CuPy is of CUDA {cupy}, and the driver runs CUDA {driver} at most: {cure}"
+    return f"{error}; CuPy is of CUDA {cupy}, and the driver runs CUDA {installed} at most: {cure}"
 
 
 @contextmanager

@@ -32,14 +32,14 @@ _WORK = Key(("source", "backend", "collective", "ranks", "nodes"))
 
 @dataclass(frozen=True)
 class CardRow:
-    """One collective. cells: (size, what was measured, what was expected or "") of up to three sizes.
+    """One collective. word: None where no healthy system of its kind is known. cells: (size, what was measured, what was expected or "") of up to three sizes.
 
     reason: of the word, "" where the figures say it. largest: its case of the largest size, None where none
     has a time. in_seconds: the gravest sizes are judged by time, not by bandwidth.
     """
 
     subject: str
-    word: SpeedWord
+    word: SpeedWord | None
     cells: tuple[tuple[str, str, str], ...]
     reason: str = ""
     collective: str = ""
@@ -72,7 +72,7 @@ def card_rows(
         for subject, members in groups.items()
         if forced or members[0].algorithm == DEFAULT or _WORK(members[0]) not in free
     ]
-    order = list(SpeedWord)
+    order = [*SpeedWord, None]
     return tuple(
         sorted(
             rows,
@@ -93,18 +93,13 @@ def _row(subject: str, members: Sequence[Point], verdicts: Sequence[SpeedVerdict
         min(timed[size], key=lambda point: (bool(point.in_place), point.median_seconds))
         for size in representative_sizes(timed)
     ]
-    reason, label = "no case has a time", provenance(members)
+    reason, label = "" if shown else "no case has a time", provenance(members)
     if shown and label:
         reason = meaning_of(label)
     elif shown and all(Flag.CPU_CONTENTION in point.flags for point in shown):
         reason = "other programs took the processors while it was measured"
-    elif shown:
-        reason = f"no times of healthy systems are known for {members[0].backend}"
-        reason += "; predictions stand beside" * bool(shown[-1].predicted_seconds)
-    verdict = next(
-        (each for each in verdicts if subject in (each.subject, *each.subjects)),
-        SpeedVerdict(subject, reason=reason),
-    )
+    own = next((each for each in verdicts if subject in (each.subject, *each.subjects)), None)
+    verdict = own or SpeedVerdict(subject, reason=reason)
     reasons = (
         *(dip.text for dip in verdict.dips),
         verdict.reason,
@@ -122,7 +117,7 @@ def _row(subject: str, members: Sequence[Point], verdicts: Sequence[SpeedVerdict
         cells.append((point.size, regime.figure(point.median_seconds or 0.0), expected))
     return CardRow(
         plain(subject),
-        verdict.word,
+        own.word if own else None,
         tuple(cells),
         plain("; ".join(dict.fromkeys(filter(None, reasons))), LONGEST_REASON),
         plain(members[0].collective),
@@ -136,8 +131,9 @@ def headline(rows: Sequence[CardRow], verdicts: Sequence[SpeedVerdict]) -> str:
     if len(rows) == 1 and len(verdicts) == 1:
         return verdicts[0].sentence
     # A collective has a row for each backend, algorithm and number of ranks.
+    rows = [row for row in rows if row.word is not None]
     counts = Counter(
-        word for word, _ in dict.fromkeys((row.word, row.collective) for row in rows)
+        word for word, _ in dict.fromkeys((row.word, row.collective) for row in rows) if word
     )
     if not counts:
         return ""

@@ -108,9 +108,11 @@ def card_lines(judged: Sequence[CardRow], every: Sequence[CardRow], width: int) 
         right=False,
         keep=9,
         tells=True,
-        show=lambda row: row.word.value if row.subject in subjects else "forced",
+        show=lambda row: row.word.value if row.word else "",
     )
-    lines = fitted_lines(table_of((word, *CARD_COLUMNS), rows[:MOST_ROWS]), width)
+    # No column of verdicts where there can be none.
+    columns = (*[word] * any(row.word for row in judged), *CARD_COLUMNS)
+    lines = fitted_lines(table_of(columns, rows[:MOST_ROWS]), width)
     return [*lines, *beyond(rows, MOST_ROWS)]
 
 

@@ -53,10 +53,12 @@ def test_the_verdict_on_a_gpu_library_is_the_first_line_with_its_expectation(
     assert stands_on.startswith("Expected: the range of 80 % of healthy systems")
 
 
-def test_processors_have_no_verdict_and_the_first_line_says_why(measured: Run) -> None:
-    first = run_screen(measured, 100, folds=False)[0]
-    assert first.startswith("CANNOT SAY whether this is normal: ")
-    assert "no times of healthy systems are known for cpu" in first
+def test_processors_have_no_verdict_and_the_first_line_says_what_was_measured(
+    measured: Run,
+) -> None:
+    first, *lines = run_screen(measured, 100, folds=False)
+    assert first.startswith("16 of 16 cases measured: all_reduce on cpu. Peak bus bandwidth ")
+    assert not any("CANNOT SAY" in line or "verdict" in line for line in lines)
 
 
 @pytest.mark.thinned(6)
@@ -140,9 +142,7 @@ def test_forced_algorithms_stand_beside_the_default_without_a_verdict(tmp_path: 
     run = synthetic.write_run(
         tmp_path / "run", synthetic.sweep(algorithms=["default", "ring", "tree"], last=18)
     )
-    rows = [line for line in run_screen(run, 200, CARD) if " all_reduce" in line][:3]
-    words = [row.partition("cpu all_reduce")[0].strip() for row in rows]
-    assert words == ["CANNOT SAY", "forced", "forced"]
+    rows = [line for line in run_screen(run, 200, CARD) if line.startswith("cpu all_reduce")]
     assert "ring" in rows[1]
     assert "tree" in rows[2]
 

@@ -271,7 +271,9 @@ def with_cure(error: Exception, runtime: Any = None) -> str:
     )
     newer = cupy.startswith("13.") and installed.startswith("12.")
     cure = CUDA_12_INSTEAD if newer else "install a newer driver"
-    return f"{error}; CuPy is of CUDA {cupy}, and the driver runs CUDA {installed} at most: {cure}"
+    return (
+        f"{error}; CuPy is of CUDA {cupy}, and the driver runs CUDA {installed} at most: {cure}"
+    )
 
 
 @contextmanager

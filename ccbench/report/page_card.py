@@ -144,8 +144,6 @@ def headline(rows: Sequence[CardRow], verdicts: Sequence[SpeedVerdict]) -> str:
     if word not in (SpeedWord.NORMAL, SpeedWord.CANNOT_SAY):
         several = sum(row.word is word for row in rows) > 1
         text += f": {rows[0].subject}{', ...' * several}"
-    elif word is SpeedWord.CANNOT_SAY and len(alike) == 1 and not rest:
-        return f"{word.value} whether this is normal: {rows[0].reason}"
     elif len(alike) == 1:
         text += "".join(f": {reason}" for reason in alike if reason)
     return "; ".join((text, *(f"{number} {other.value}" for other, number in rest)))

@@ -418,11 +418,8 @@ def measured_text(points: Sequence[Point]) -> str:
         for point in points
         if point.status in (Status.UNSUPPORTED, Status.SKIPPED)
     )
-    rest = (
-        f" ({', '.join(f'{count} {status}' for status, count in sorted(idle.items()))})"
-        if idle
-        else ""
-    )
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(idle.items()))
+    rest = f" ({counts})" * bool(idle)
     text = (
         f"{len(ok)} of {plural(len(points), 'case')} {verb}{rest}: {collectives} on {backends}."
     )
@@ -444,8 +441,11 @@ def closeness(points: Sequence[Point]) -> list[str]:
     # A model's own times lie at its predictions.
     points = [point for point in points if not (point.simulated or point.emulated)] or points
     points = [point for point in points if not UNJUDGED_FLAGS & {*point.flags}]
-    near = [point for point in points if point.predicted_low_80_seconds is None]
-    priced = [point for point in near if point.prediction_error is not None]
+    priced = [
+        point
+        for point in points
+        if point.predicted_low_80_seconds is None is not point.prediction_error
+    ]
     if priced:
         error, bias = error_and_bias(priced)
         text = f"Median error of the prediction {percent(error)}; {bias_text(bias)}"

@@ -534,7 +534,7 @@ def _verdicts(
                 result, changed_bits=changed_share(*pair), bits_reason=not_compared(*pair)
             )
         if old is None:
-            missing = "no prediction was made; --machine names the machine"
+            missing = "no prediction was made"
             reason = missing if of_model else "the base has no such point"
             result = replace(result, cause=NoVerdict.MISSING_IN_BASE, reason=reason)
         elif now is None:

@@ -208,7 +208,7 @@ class Compared:
         """The least change that counts in this comparison, and what it is."""
         used = sorted({point.threshold for point in self.points if point.ratio is not None})
         span = " to ".join(dict.fromkeys(map(percent, (used[0], used[-1])))) if used else ""
-        if not self.settings.by_systems:
+        if not (self.settings.by_systems and span):
             return f"threshold {span or percent(self.settings.threshold)}"
         return (
             f"threshold {span}, by point: what 95 % of {'' if self.base == MODEL else 'pairs of '}healthy "

@@ -78,7 +78,7 @@ def import_files(
     from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
     from ccbench.report.present import first
     from ccbench.report.run_screen import verdict_rows
-    from ccbench.report.wording import more_findings, speed_lines
+    from ccbench.report.wording import measured_text, more_findings, points_of, speed_lines
     from ccbench.results import load_run
     from ccbench.results.imported_runs import each_once
     from ccbench.results.systems import Pricer
@@ -113,7 +113,9 @@ def import_files(
         if len(verdicts) > FEW:
             click.echo("\n".join(verdict_rows(verdicts, screen_width())))
         else:
-            lines[:0] = speed_lines(verdicts)
+            # Where no healthy system of the kind is known, what was measured is the answer.
+            figures = [] if imported is None else [measured_text(points_of(imported))]
+            lines[:0] = speed_lines(verdicts) or figures
         show_lines(lines)
         show_lines([*[f"wrote {folder}"] * (folder is not None), *outcome.lines])
     repeated = (f"{path}: given more than once; read once" for path in again)

@@ -68,7 +68,7 @@ RULES: tuple[Rule, ...] = (hang_diagnoses, machine_rules, nccl_diagnoses, machin
 
 def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
     """Return what ``evidence`` shows. system: what the user states of where tables were measured."""
-    verdicts, imported = measured(evidence, system)
+    verdicts, imported, cases = measured(evidence, system)
     # What readers could not take as it stands.
     warnings = [
         f"{name}{f':{warning.line}' if warning.line else ''}: {warning.text}"
@@ -91,7 +91,7 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
     diagnoses.sort(
         key=lambda diagnosis: (GRAVITY[diagnosis.severity], diagnosis.kind in UNSURE)
     )
-    outcome = _outcome(evidence, diagnoses, verdicts)
+    outcome = _outcome(evidence, diagnoses, verdicts, cases)
     return Answer(
         outcome,
         _sentence(outcome, evidence, diagnoses, verdicts, remarks),
@@ -104,10 +104,10 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
 
 def measured(
     evidence: Evidence, system: StatedSystem
-) -> tuple[tuple[SpeedVerdict, ...], tuple[str, ...]]:
-    """Return (verdicts on the tables of the evidence, remarks of their import)."""
+) -> tuple[tuple[SpeedVerdict, ...], tuple[str, ...], int]:
+    """Return (verdicts on the tables of the evidence, remarks of their import, cases)."""
     if not evidence.logs:
-        return (), ()
+        return (), (), 0
     imported_files = import_logs(evidence.logs, system)
     verdicts, pricer = unmeasured(imported_files), Pricer()
     if any(file.cases for file in imported_files):
@@ -118,7 +118,8 @@ def measured(
                 *speed_verdicts(load_run(Path(folder) / "run", details=False)),
             )
     notes = (note for file in imported_files for note in (*file.notes, *file.refused))
-    return verdicts, tuple(dict.fromkeys((*notes, *pricer.remarks, *pricer.problems)))
+    cases = sum(len(file.cases) for file in imported_files)
+    return verdicts, tuple(dict.fromkeys((*notes, *pricer.remarks, *pricer.problems))), cases
 
 
 def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis]:
@@ -159,7 +160,10 @@ TELLING = (
 
 
 def _outcome(
-    evidence: Evidence, diagnoses: list[Diagnosis], verdicts: tuple[SpeedVerdict, ...]
+    evidence: Evidence,
+    diagnoses: list[Diagnosis],
+    verdicts: tuple[SpeedVerdict, ...],
+    cases: int,
 ) -> Outcome:
     severities = {diagnosis.severity for diagnosis in diagnoses}
     if "problem" in severities:
@@ -168,7 +172,7 @@ def _outcome(
     tables = [table for _, log in evidence.logs for table in log.tables]
     if (
         evidence.gap
-        or (tables and not verdicts)
+        or (tables and not (verdicts or cases))
         or any(verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts)
     ):
         return Outcome.CANNOT_SAY
@@ -182,7 +186,7 @@ def _outcome(
         for _, topology in evidence.machines
     )
     enough = known or bool(evidence.of(*TELLING)) or evidence.trace is not None
-    return Outcome.NOTHING_WRONG if enough else Outcome.CANNOT_SAY
+    return Outcome.NOTHING_WRONG if enough or cases else Outcome.CANNOT_SAY
 
 
 def _sentence(
@@ -231,6 +235,11 @@ def _sentence(
         shown = summary or machines
         if evidence.trace is not None and not shown:
             shown = "no rank waits in the calls that were recorded; 'ccbench replay' says where time goes"
+        tools = dict.fromkeys(log.tool for _, log in evidence.logs)
+        shown = (
+            shown
+            or f"rows of {', '.join(tools)}, of which no healthy system is known" * bool(tools)
+        )
         parts = [shown] * bool(shown) + [f"worth knowing: {note}" for note in notes]
         return ": ".join(filter(None, ("NOTHING WRONG is visible", "; ".join(parts))))
     if machines:

@@ -190,10 +190,10 @@ class Tables:
         words = text.translate(_RULES).split()
         if not words:
             return
-        self._library = library_in(line.text) or self._library
         is_number = words[0][0].isdigit()
         if is_number and (self._row(line, words) or self._remark(text)):
             return
+        self._library = library_in(line.text) or self._library
         if self._frame(line, text, words) or self._preamble(line, text):
             return
         self._placement_above = text if "-place" in text else ""
@@ -419,7 +419,9 @@ def read(text: str) -> ImportedLog:
     for line in source_lines(text):
         tables.take(line)
         # Rows of figures say nothing else, but what another process wrote behind one does.
-        if line.message or not (line.text.lstrip()[:1].isdigit() and line.text[-1].isdigit()):
+        if line.message or not (
+            line.text.lstrip()[:1].isdigit() and line.text[-1] in "0123456789A"
+        ):
             library_lines.take(line)
             around.append(line)
     for run in tables.runs:

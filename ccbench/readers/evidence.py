@@ -212,6 +212,8 @@ def _of_text(path: Path, original: str) -> Evidence:
     with suppress(CcbenchError):
         log = log_of_text(original, name)
         logs += [(path, replace(log, source=str(path)))] * bool(log.tables)
+        # The line that its detail quotes.
+        owners |= {int(number): log.tool for number in re.findall(r"^line (\d+):", log.detail)}
     owned_by += ((OWNED_BY_MACHINES[form], form.replace("_", " ")) for form, _ in topologies)
     owned_by += ((_OWNED_BY_TABLES, log.tool) for _, log in logs)
     lines = plain_lines(text)

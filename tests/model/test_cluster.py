@@ -65,11 +65,8 @@ def test_a_cluster_too_large_for_a_graph_has_bounds_and_the_librarys_price(shape
     assert sizes[1] / seconds == pytest.approx(400e9, rel=1e-3)
     with pytest.raises(MachineError, match="root: 102400 is not a rank"):
         bound_seconds(cluster, "broadcast", sizes, root=102_400)
-    with pytest.raises(
-        MachineError, match=r"12800 x .* become a graph; .*--model nccl"
-    ) as caught:
+    with pytest.raises(MachineError, match=r"^12800 x .* become a graph; .*--model nccl"):
         schedule_points(cluster, "all_reduce", "ring", sizes)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("network", ["ib-ndr-400x8", "ib-ndr-400x4", "efa-100x32/rails"])
@@ -131,7 +128,6 @@ def test_intervals_of_geforce_cards_reach_as_far_as_without_peer_access(tmp_path
     [
         ("a100-pcie-bridge", "0,1", "gpu0 gpu1", 236),
         ("a100-pcie-bridge", "2, 0", "gpu2 gpu0", 24),
-        ("pcie4-x16", "6,7", "gpu6 gpu7", 24),
         ("a100-pcie-bridge", "GPU-1a2b,GPU-3c4d", "", 0),
     ],
 )
@@ -150,14 +146,23 @@ def test_the_gpus_that_are_visible_are_priced(
         assert rate == pytest.approx(gigabytes, rel=0.1)
 
 
+def test_visible_gpus_of_two_sockets_are_priced_across_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = []
+    for chosen in ("0,1,2,3", "0,1,4,5"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+        cluster = cluster_of(visible_part(load_catalog("pcie4-x16"))[0])
+        (point,) = schedule_points(cluster, "all_reduce", "ring", [8])
+        seconds.append(point.prediction.predicted_seconds)
+    assert seconds[0] < seconds[1]
+
+
 @pytest.mark.parametrize(
     ("machine", "ranks", "network", "used"),
     [
         ("hgx-h100", 8, "slingshot-200x2", 2),
-        ("hgx-h20", 4, "roce-200x4", 4),
         ("dgx-a100", 8, "ib-hdr-200x4", 4),
-        ("dgx-a100", 8, "ib-hdr-200x8", 4),
-        ("hgx-h100", 2, "roce-200x16", 2),
         ("gh200x4", 2, "slingshot-200x4", 1),
         ("hgx-h100", 16, "ib-ndr-400x8", 8),
     ],
@@ -187,9 +192,7 @@ def test_more_ranks_than_gpus_are_more_nodes() -> None:
     ("asked", "message"),
     [
         ({"ranks": 16}, "need a network"),
-        ({"nodes": 2}, "need a network"),
         ({"nodes": 3, "network": "ib-ndr-400x8", "ranks": 16}, "evenly"),
-        ({"nodes": 1, "ranks": 9}, "evenly"),
         ({"nodes": 2, "network": "fast"}, "ib-ndr-400x8"),
     ],
 )

@@ -196,7 +196,6 @@ _OSU = _columns(
     PrintedColumn(r"Coll\. Init ?\(us\)", "coll_init_seconds", 1e6),
     PrintedColumn(r"Overlap ?\(%\)", "overlap_percent"),
     PrintedColumn(r"(?:Bandwidth ?\()?MB/s\)?", "algbw", 1e3),
-    PrintedColumn("Messages/s", "messages_per_second"),
     PrintedColumn("Iterations", "iterations"),
     PrintedColumn("Validation", "wrong_elements", words={"pass": 0, "fail": 1}),
 )
@@ -238,11 +237,6 @@ _IMB = _columns(
     PrintedColumn(r"t(?:_avg|_pure)?\[usec\]", "seconds", 1e6),
     PrintedColumn(r"t_min\[usec\]", "minimum_seconds", 1e6),
     PrintedColumn(r"t_max\[usec\]", "maximum_seconds", 1e6),
-    PrintedColumn(r"t_ovrl\[usec\]", "overlapped_seconds", 1e6),
-    PrintedColumn(r"t_CPU\[usec\]", "compute_seconds", 1e6),
-    PrintedColumn("Mbytes/sec", "mbytes_per_second"),
-    PrintedColumn("Msg/sec", "messages_per_second"),
-    PrintedColumn(r"overlap\[%\]", "overlap_percent"),
     PrintedColumn("#?repetitions", "iterations"),
 )
 
@@ -301,7 +295,7 @@ def _gloo(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
             collective, algorithm = name, "_".join(parts[count:])
     options = dict(_OPTION.findall(table.context.get("options", "")))
     ranks = whole(options.get("processes", "")) or None
-    item = {"pairwise_exchange": 1, "barrier": 0}.get(collective, _float_bytes(table))
+    item = {"pairwise_exchange": 1, "barrier": 0}.get(collective, 4)
     for _, cells in table.rows:
         elements = cells.get("count", 0)
         size = cells.setdefault("size_bytes", elements * item)
@@ -313,17 +307,6 @@ def _gloo(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
         collective, (), ranks, algorithm=algorithm or "default", facts=options
     )
     return closed, {"in_place": True}  # the algorithms work on the pointers that they get
-
-
-def _float_bytes(table: OpenTable) -> int:
-    """2 where the first rate with enough digits shows --halfprecision, else 4."""
-    for _, cells in table.rows:
-        rate = cells.get("algbw", cells.get("rate_gb_per_second"))
-        if cells.get("count") and rate and rate.value > 20 * rate.half_unit:
-            # Within a third, because the rate is of the mean and the time the median.
-            likely = rate.value * 1e9 * cells["seconds"].value / cells["count"]
-            return 2 if 1.5 < likely < 2.7 else 4
-    return 4
 
 
 # -- nccom-test of AWS Neuron -------------------------------------------------------------------------------
@@ -374,7 +357,6 @@ _HCCL = _columns(
     PrintedColumn(r"alg_bandwidth\(GB/s\):?", "algbw"),
     PrintedColumn("check_result:?", "wrong_elements", words={"success": 0, "failed": 1}),
 )
-_SWEEP = ("minimum_bytes", "maximum_bytes", "settings")
 
 
 def _hccl(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
@@ -382,8 +364,7 @@ def _hccl(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
     collective = collective_name(context.get("collective", ""))
     options = dict(_OPTION.findall(context.get("options", "")))
     rooted = root_of(collective) == 0
-    facts = {name: context[name] for name in _SWEEP if name in context}
-    return ImportedTable(collective, (), launch.ranks, launch.nodes, facts=facts), {
+    return ImportedTable(collective, (), launch.ranks, launch.nodes), {
         "dtype": dtype_name(options.get("-d", "")),
         "op": op_of(collective, options.get("-o", "")),
         "root": (whole(options.get("-r", "")) or 0) if rooted else -1,
@@ -405,14 +386,12 @@ _UCC = _columns(
 def _ucc(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
     context, launch = table.context, table.context["launch"]
     collective = collective_name(context.get("collective", ""))
-    facts = {"memory": context["memory"]} if "memory" in context else {}
     closed = ImportedTable(
         collective,
         (),
         launch.ranks,
         launch.nodes,
         mode="isolated",  # a barrier stands between iterations
-        facts=facts,
     )
     return closed, {
         "op": op_of(collective, context.get("op", "").lower()),
@@ -475,8 +454,6 @@ TOOLS = (
         _HCCL,
         _patterns(
             r"(?:.{0,400}?[ \t/])?(?P<collective>\w{4,40})_test(?P<options>[ \t].{0,400}|$)",
-            r".{0,80}?the minbytes is (?P<minimum_bytes>\d{1,19}),? maxbytes is "
-            r"(?P<maximum_bytes>\d{1,19})(?P<settings>.{0,200})",
         ),
         _hccl,
         of_block=False,
@@ -501,7 +478,6 @@ TOOLS = (
         _UCC,
         _patterns(
             r"[ \t]*Collective:[ \t]+(?P<collective>\S.{0,80}?)[ \t]*$",
-            r"[ \t]*Memory type:[ \t]+(?P<memory>\S{1,20})",
             r"[ \t]*Datatype:[ \t]+(?P<dtype>\S{1,20})",
             r"[ \t]*Reduction:[ \t]+(?P<op>\S{1,20})",
             r"[ \t]*Inplace:[ \t]+(?P<inplace>\S{1,20})",

@@ -47,6 +47,7 @@ from ccbench.readers.benchmarks.words import (
     collective_name,
     decoded,
     dtype_name,
+    library_in,
     program_collective,
     source_lines,
     variables_in,
@@ -82,29 +83,14 @@ _NAMES = {
     "errors": "wrong",
     "error": "wrong",
     "nranks": "ranks",
+    "backend": "library",
+    "lib": "library",
 }
 _NEEDED = {"name", "size", "inplace", "time", "algbw", "busbw"}
 _NEEDED_OF_CSV = {"size", "algbw", "busbw"}
 _SECOND = " in place"
 """Ends the names of columns that come a second time."""
 
-_WITHOUT_NODES = (
-    *(
-        "numcycle",
-        "name",
-        "ranks",
-        "rankspernode",
-        "gpusperrank",
-        "size",
-        "type",
-        "redop",
-        "inplace",
-    ),
-    *("time", "algbw", "busbw", "wrong"),
-)
-_WITH_NODES = (*_WITHOUT_NODES[:2], "nodes", *_WITHOUT_NODES[2:])
-"""Builds with MPI until May 2026 leave nodes out of the header of their CSV, and have it in each row
-(github.com/ROCm/rocm-systems/pull/6004)."""
 _LONGEST_RECORD = 4096
 _FIRST_LINES = 20
 """Lines before the first record that may hold something else."""
@@ -284,7 +270,7 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
 def read_records(text: str) -> ImportedLog:
     """Tables of records. The form has no closing line, so that an end between two records cannot be seen."""
     warnings: list[SourceWarning] = []
-    groups: dict[tuple[str, int | None, int | None, int], list[ImportedRow]] = {}
+    groups: dict[tuple[str, str, int | None, int | None, int], list[ImportedRow]] = {}
     header: tuple[str, ...] = ()
     for number, raw in enumerate(text.split("\n"), start=1):
         line = raw.strip()
@@ -293,11 +279,11 @@ def read_records(text: str) -> ImportedLog:
         if not line or line in "[]" or is_header or not (line.startswith("{") or header):
             continue
         words = _csv_cells(line)
-        named = (
-            _WITH_NODES
-            if header == _WITHOUT_NODES and len(words) == len(_WITH_NODES)
-            else header
-        )
+        # Builds with MPI until May 2026 leave nodes out of the header and have it in each row
+        # (github.com/ROCm/rocm-systems/pull/6004).
+        named = header
+        if "rankspernode" in header and len(words) == len(header) + 1:
+            named = (*header[:2], "nodes", *header[2:])
         listed = dict(zip(named, words, strict=True)) if len(words) == len(named) else {}
         record = _record(line) if line.startswith("{") else listed
         rows = _record_rows(number, record)
@@ -309,10 +295,11 @@ def read_records(text: str) -> ImportedLog:
         ranks, devices, nodes, each = (
             whole(record.get(name, "")) for name in ("ranks", "gpus", "nodes", "gpusperrank")
         )
-        key = record.get("name", ""), ranks or devices, nodes, each or 1
+        library = library_in(record.get("library", ""))
+        key = record.get("name", ""), library, ranks or devices, nodes, each or 1
         groups.setdefault(key, []).extend(rows)
     tables = []
-    for (name, ranks, nodes, gpus), rows in groups.items():
+    for (name, library, ranks, nodes, gpus), rows in groups.items():
         collective = collective_name(name) or program_collective(text)
         collective = collective or likely_collective(rows, header, ranks)
         # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
@@ -321,7 +308,10 @@ def read_records(text: str) -> ImportedLog:
         if factor is None or abs(busbw - (fastest.algbw or 0.0) * factor) > 0.001 * busbw:
             ranks = ranks * gpus if ranks is not None else None
         ranks = ranks or ranks_of_figures(rows, collective)
-        tables.append(ImportedTable(collective, tuple(rows), ranks, nodes, line=rows[0].line))
+        facts = {"backend": library} if library else {}
+        tables.append(
+            ImportedTable(collective, tuple(rows), ranks, nodes, line=rows[0].line, facts=facts)
+        )
     cut = bool(warnings) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
     library_lines = LibraryLines()
     for source in source_lines(text):

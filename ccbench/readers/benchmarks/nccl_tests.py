@@ -47,6 +47,7 @@ from ccbench.readers.benchmarks.words import (
     dtype_name,
     failures,
     launch_of,
+    library_in,
     program_collective,
     source_lines,
     whole,
@@ -67,6 +68,13 @@ _DEVICE = re.compile(
     r"device\s{1,9}(?P<device>\d{1,6})\s{1,9}\[(?P<bus_id>[0-9A-Fa-fx:.]{1,32})\]\s{0,9}(?P<model>.{0,120})"
 )
 _NUMBERS_OF_DEVICE = {"rank", "group", "process_id", "device"}
+_DEVICES = re.compile(
+    r"\s{0,9}Ranks?\s{1,9}(\d{1,5})\s{0,9}(?:-|\u2013|\u2026|\.{2,6}|to)\s{0,9}(?:Rank\s{1,9})?(\d{1,4})\b"
+    r"(?:[\s,:]{1,9}(?:Group|Pid)\s{1,9}\d[\d.-]{0,20})*(?:[\s,:]{1,9}on\s{1,64}([\w.-]{1,255}))?"
+    r"(?:\s{1,9}devices?\s{1,9}\d[\s\d.to-]{0,20})?[\s,:]{0,9}(?:\[[^]]{0,64}\])?\s{0,9}((?=.{0,60}[A-Z]\d\d).{3,120})?"
+)
+"""Rows of a list of devices that a person wrote as one: ranks from and to, host, model."""
+_LEFT_OUT = re.compile(r"\s{0,200}[\[(]?(?:\.{3}|\u2026)")
 _SETTINGS = {
     "nThread": "threads",
     "nGpus": "gpus_per_thread",
@@ -126,6 +134,7 @@ class OpenNcclTable:
     layout: ColumnLayout | None
     line: int
     header: str = ""
+    library: str = ""
     only_in_place: bool = False
     rows: list[ImportedRow] = field(default_factory=list)
     has_hole: bool = False
@@ -141,6 +150,7 @@ class OpenRun:
 
     config: dict[str, Any] = field(default_factory=dict)
     devices: dict[DeviceLine, None] = field(default_factory=dict)
+    lines_left_out: int = 0  # the last line of the list, where it says that more followed
     programs: list[str] = field(default_factory=list)
     written: dict[str, str] = field(default_factory=dict)
     ranks: int | None = None
@@ -156,6 +166,7 @@ class Tables:
         self.runs = [OpenRun()]
         self.warnings: list[SourceWarning] = []
         self._placement_above = ""
+        self._library = ""
 
     @property
     def _run(self) -> OpenRun:
@@ -182,6 +193,7 @@ class Tables:
         is_number = words[0][0].isdigit()
         if is_number and (self._row(line, words) or self._remark(text)):
             return
+        self._library = library_in(line.text) or self._library
         if self._frame(line, text, words) or self._preamble(line, text):
             return
         self._placement_above = text if "-place" in text else ""
@@ -217,6 +229,14 @@ class Tables:
             fields["line"] = line.number
             fields |= {name: int(fields[name]) for name in _NUMBERS_OF_DEVICE & fields.keys()}
             self._new_run().devices[DeviceLine(**fields)] = None
+            self._run.lines_left_out = 0
+        elif devices := _DEVICES.match(text):
+            self._new_run().devices |= dict.fromkeys(
+                DeviceLine(rank, host=devices[3], model=devices[4], line=line.number)
+                for rank in range(int(devices[1]), int(devices[2]) + 1)
+            )
+        elif self._run.devices and not self._run.tables and _LEFT_OUT.match(text):
+            self._run.lines_left_out = line.number
         elif settings := _SETTING.findall(text) if "minBytes" in text else ():
             config: dict[str, Any] = {
                 _SETTINGS[word]: int(value) for word, value, _ in settings
@@ -251,7 +271,8 @@ class Tables:
             # rccl-tests can leave a placement out (-O), and says so only above the header.
             above = self._placement_above
             only_in_place = "in-place" in above and "out-of-place" not in above
-            tables.append(OpenNcclTable(layout, line.number, line.text, only_in_place))
+            table = OpenNcclTable(layout, line.number, line.text, self._library, only_in_place)
+            tables.append(table)
             return True
         average, wrong = _AVERAGE.search(text), _WRONG_VALUES.search(text)
         if average is None and wrong is None:
@@ -287,12 +308,6 @@ class Tables:
             cells = without_cut_rate(cells)
         table = self._run.tables[-1]
         places = (True,) if table.only_in_place else (False, True)
-        # Where figures of one placement stand under the second, the first was left blank.
-        second = len(table.layout.placements[-1]) if table.layout is not None else 0
-        if len(cells.figures) == 1 and cells.missing == second > 0:
-            rate = table.header.lower().find("busbw")
-            if 0 <= rate < line.text.find(" " + cells.figures[0].get("time", "\0") + " "):
-                cells, places = replace(cells, missing=0), (True,)
         if cells.missing:
             text = f"{cells.missing} columns of a row are missing"
             self.warnings.append(SourceWarning("damaged_line", text, line.number))
@@ -403,8 +418,10 @@ def read(text: str) -> ImportedLog:
     around: list[LogLine] = []
     for line in source_lines(text):
         tables.take(line)
-        # Rows of figures say nothing else, however far a whole text is indented.
-        if line.message or not line.text.lstrip()[:1].isdigit():
+        # Rows of figures say nothing else, but what another process wrote behind one does.
+        if line.message or not (
+            line.text.lstrip()[:1].isdigit() and line.text[-1] in "0123456789A"
+        ):
             library_lines.take(line)
             around.append(line)
     for run in tables.runs:
@@ -415,6 +432,9 @@ def read(text: str) -> ImportedLog:
     program = next(filter(None, (program_collective(line.text) for line in around)), "")
     commands = {ranks for line in around if (ranks := ranks_of_command(line.text))}
     for run in runs:
+        if run.lines_left_out:
+            text = "the list of devices is shortened, so that its ranks are not counted"
+            tables.warnings.append(SourceWarning("assumed", text, run.lines_left_out))
         # Of several commands nobody says which one printed a run.
         if len(commands) == 1 and run.ranks is None and not run.devices:
             run.ranks = min(commands)
@@ -431,11 +451,14 @@ def read(text: str) -> ImportedLog:
         )
     if not kept and not runs and not library_lines.versions:
         warnings.append(SourceWarning("unsupported", "no line of nccl-tests is in this text"))
+    libraries = {table.library.upper() for run in runs for table in run.tables}
     is_rccl = any("rccl-tests" in line.text or "RCCL version" in line.text for line in around)
     return ImportedLog(
         tool="rccl-tests" if is_rccl else "nccl-tests",
         library="RCCL"
         if is_rccl
+        else "".join(libraries)
+        if len(libraries) == 1 and any(libraries)
         else "NCCL"
         if kept or "NCCL" in library_lines.versions
         else "",
@@ -502,12 +525,14 @@ def _built(
 ) -> ImportedTable:
     devices, written = list(run.devices), run.written
     named = next(filter(None, map(program_collective, run.programs)), "") or program
-    ranks = listed = run.ranks or ranks_of_devices(devices)
+    ranks = listed = run.ranks or (None if run.lines_left_out else ranks_of_devices(devices))
     columns = table.layout.head if table.layout is not None else ()
     collective = named or likely_collective(table.rows, columns, listed)
-    facts = run.config | {
-        name: written[name] for name in ("backend", "backend_version") if name in written
+    facts = {
+        **run.config,
+        **({"backend": table.library} if table.library not in ("", "nccl") else {}),
     }
+    facts |= {name: written[name] for name in ("backend", "backend_version") if name in written}
     if table.wrong_values is not None:
         facts["out_of_bounds"] = table.wrong_values
     # Without a line of settings: ranks of as many processes launch on one GPU each.

@@ -27,7 +27,7 @@ _NAMES = {
     "count": "count n elements elems",
     "type": "type dtype datatype",
     "redop": "redop op",
-    "time": "time cputime",
+    "time": "time cputime latency",
     "error": "error errors res",
 }
 COLUMN_OF_WORD = {word: name for name, words in _NAMES.items() for word in words.split()}
@@ -251,7 +251,7 @@ def nodes_of_devices(devices: Sequence[DeviceLine], ranks: int | None) -> int | 
 
     The last rank must be listed then: its device is the last of a host.
     """
-    if not devices or ranks is None or _repeats_ranks(devices):
+    if not devices or ranks is None or _repeats_ranks(devices) or not devices[0].host:
         return None
     hosts = len({device.host for device in devices})
     if (

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from ccbench.findings import SourceWarning
 from ccbench.readers.benchmarks.log import (
@@ -29,7 +28,6 @@ from ccbench.readers.benchmarks.log import (
     row_of,
 )
 from ccbench.readers.benchmarks.words import (
-    LARGEST_SIZE,
     Launch,
     LibraryLines,
     LogLine,
@@ -49,28 +47,23 @@ from ccbench.units import parse_size
 # -- PARAM --------------------------------------------------------------------------------------------------
 
 _LINE = re.compile(
-    r"[ \t]*COMMS-(?:QUANT-)?RES(?:-(?P<name>[A-Za-z]\w{0,40}))?(?:-(?P<dtype>[a-z]\w{0,20}))?"
+    r"[ \t]*COMMS-RES(?:-(?P<name>[A-Za-z]\w{0,40}))?(?:-(?P<dtype>[a-z]\w{0,20}))?"
     r"(?P<tag>[^ \t]{0,60})"
 )
-_PAIR_RATES = ("avgunibw", "avgbibw", "totalunibw", "totalbibw")
 _COLUMNS = Columns(
     PrintedColumn(r"(?:total-pair-|total-)?size \(B\)", "size_bytes"),
     PrintedColumn("num-elements-pair|nElementsPairPerRank", ""),
     PrintedColumn("num-elements|nElementsPerRank", "count"),
     PrintedColumn(r"(?:ping)?Latency\(us\):p50", "seconds", 1e6),
-    PrintedColumn(r"pingPongLatency\(us\):p50", "pingponglatency_p50_seconds", 1e6),
-    PrintedColumn(r"TotalLatency\(us\):p50", "totallatency_p50_seconds", 1e6),
-    PrintedColumn(r"CompLatency\(us\):p50", "complatency_p50_seconds", 1e6),
     PrintedColumn("p75|p95", "{}_seconds", 1e6),
     PrintedColumn("min", "minimum_seconds", 1e6),
     PrintedColumn("max", "maximum_seconds", 1e6),
     PrintedColumn(r"algbw\(GB/s\)", "algbw"),
     PrintedColumn(r"busbw\(GB/s\)", "busbw"),
-    *(PrintedColumn(rf"{rate}\(GB/s\)", f"{rate}_gb_per_second") for rate in _PAIR_RATES),
-    PrintedColumn("TFlops", "tflops"),
-    PrintedColumn(r"op\[0\]", "op_0"),
-    PrintedColumn(r"P95 Latency\(us\): Quant", "p95_quant_seconds", 1e6),
-    PrintedColumn("Comms|De-Quant|Overall", "p95_{}_seconds", 1e6),
+    PrintedColumn(
+        r"(?:pingPong|Total|Comp)Latency\(us\):p50|(?:avg|total)(?:Uni|Bi)BW\(GB/s\)|TFlops|op\[0\]",
+        "{}",
+    ),
 )
 _QUOTED = _COLUMNS.of("size (B) algbw(GB/s) busbw(GB/s)")
 _WORLD = re.compile(r"world_size:[ \t]*(\d{1,7})")
@@ -79,7 +72,7 @@ _COMMAND = re.compile(r"--collectives?[ =]([a-z_]{3,40})")
 
 def is_param(text: str) -> bool:
     """Return whether a result line of PARAM is in ``text``."""
-    return "COMMS-RES" in text or "COMMS-QUANT-RES" in text
+    return "COMMS-RES" in text
 
 
 def read_param(text: str) -> ImportedLog:
@@ -151,11 +144,6 @@ def is_all_reduce_bench(text: str) -> bool:
 def read_all_reduce_bench(text: str) -> ImportedLog:
     """Every payload that ``text`` has figures of, each form as its own table."""
     lines = list(source_lines(text))
-    warnings: list[SourceWarning] = []
-    if lines and _PARAGRAPH.search(lines[-1].text):
-        warnings.append(
-            SourceWarning("truncated", "the last payload has no figures", lines[-1].number)
-        )
     library_lines = LibraryLines()
     for line in lines:
         library_lines.take(line)
@@ -163,7 +151,7 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
         "torch-all-reduce-bench",
         lines,
         [*_paragraphs(lines), *_sweeps(lines)],
-        warnings,
+        (),
         library="NCCL" if "NCCL" in text else "",
         versions=library_lines.versions,
         environment=library_lines.environment,
@@ -205,9 +193,7 @@ def _paragraphs(lines: list[LogLine]) -> Iterator[ImportedTable]:
             yield ImportedTable("all_reduce", (row,), ranks, mode="isolated", line=line.number)
 
 
-def _row(
-    line: int, size_bytes: int, cells: dict[str, PrintedFigure | None], **more_fields: Any
-) -> ImportedRow:
+def _row(line: int, size_bytes: int, cells: dict[str, PrintedFigure | None]) -> ImportedRow:
     return row_of(
         line,
         cells,
@@ -215,12 +201,10 @@ def _row(
         dtype="float32",
         op="sum",
         in_place=True,
-        **more_fields,
     )
 
 
 def _payload(text: str) -> int:
     """Bytes of a payload printed in 1e9 bytes; 0 for what is none."""
     quantity = figure(text)
-    size = round(quantity.value * 1e9) if quantity and quantity.value < 1e9 else 0
-    return size if size <= LARGEST_SIZE else 0
+    return round(quantity.value * 1e9) if quantity and quantity.value < 1e9 else 0

@@ -197,6 +197,24 @@ def collective_name(word: str) -> str:
     return _COLLECTIVES.get(re.sub(r"[^a-z0-9]", "", word.lower()), word.strip())
 
 
+_TITLE = re.compile(
+    r"\s{0,200}(?:[#*]|\S{1,40}\s{0,9}$)|.{0,400}?(?:[:*]\s{0,9}$|mype_node:|min_lat\()"
+)
+"""Titles and single words; the last two are of NVSHMEM's tests (NVIDIA/nvshmem, perftest/common/utils.cu)."""
+_LIBRARY = re.compile(
+    r"(?<![\w/=.-])(NVSHMEM|UCCL|MSCCL ?\+\+|MSCCLPP|oneCCL|[NR]CCL|NIXL|mype|min_lat)(?!(?!-tests)[/=.+-]\w|[\w/=])",
+    re.IGNORECASE,
+)
+_LIBRARIES = {"mype": "nvshmem", "min_lat": "nvshmem"}
+
+
+def library_in(text: str) -> str:
+    """ccbench's name of the only collective library that a title or a cell names, else ""."""
+    printed = _LIBRARY.findall(text) if _TITLE.match(text) else ()
+    names = {re.sub("[ +]+", "pp", _LIBRARIES.get(name, name.lower())) for name in printed}
+    return names.pop() if len(names) == 1 else ""
+
+
 def dtype_name(word: str) -> str:
     """ccbench's name of the element type ``word``, or the word itself, trimmed."""
     stripped = word.strip().removeprefix("torch.")

@@ -71,18 +71,6 @@ def test_a_whole_output_gives_everything_it_says() -> None:
     assert not log.warnings
 
 
-def test_a_row_keeps_its_figures_and_the_room_of_its_digits() -> None:
-    first = table_of(WHOLE).rows[0]
-    size = 1 << 20
-    assert (first.count, first.dtype, first.op, first.root) == (size // 4, "float32", "sum", -1)
-    assert first.wrong_elements == 0
-    assert first.seconds == pytest.approx(30.49e-6)
-    assert (first.algbw, first.busbw) == (34.4, 60.19)
-    assert first.half_units[0] == pytest.approx(5e-9)
-    assert first.half_units[1:] == (0.005, 0.005)
-    assert WHOLE.split("\n")[first.line - 1].split()[0] == str(size)
-
-
 @pytest.mark.parametrize(
     "prefix",
     [
@@ -178,17 +166,6 @@ def test_per_iteration_columns_and_time_stamps_are_kept_beside_the_figures() -> 
     assert (second.in_place, second.busbw, second.flags) == (True, 36.7, ())
 
 
-def test_a_placement_that_was_left_blank_is_the_first() -> None:
-    size = 1 << 20
-    blank = (
-        f"{size:>12}  {size // 4:>12}     float     sum      -1"
-        + " " * 32
-        + figures(size, 1.75, 50.0)
-    )
-    (only,) = table_of("\n".join([TITLES, UNITS, blank])).rows
-    assert (only.in_place, only.seconds, only.flags) == (True, 50e-6, ())
-
-
 def test_a_header_of_one_placement_says_above_which_one_it_is() -> None:
     size = 1 << 20
     titles, line = TITLES[: len(TITLES) - 32], row(size)[: -len(figures(size, 1.75, 50.0))]
@@ -223,18 +200,6 @@ def test_failed_checks_are_a_fact() -> None:
         table_of(WHOLE.replace("values : 0 OK", "values : 3 FAILED")).facts["out_of_bounds"]
         == 3
     )
-
-
-def test_borders_and_a_blank_op_do_not_shift_columns() -> None:
-    words = TITLES.strip("# ").split()
-    cells = (
-        f"{1 << 20} {1 << 18} float  -1".split() + (figures(1 << 20, 1.75, 50.0) * 2).split()
-    )
-    cells.insert(3, " ")
-    for bar in ("|", "\u2502", "\u2551"):
-        lines = [bar + bar.join(f" {word} " for word in line) + bar for line in (words, cells)]
-        first, _ = table_of("\n".join([lines[0], "\u2500" * 80, lines[1]])).rows
-        assert (first.op, first.root, first.seconds, first.busbw) == ("", -1, 50e-6, 36.7)
 
 
 def test_words_for_no_figure_are_none_and_one_placement_is_enough() -> None:
@@ -293,14 +258,6 @@ def test_a_table_without_a_name_is_named_by_its_figures(
     assert table.collective == expected
     if count == 8:
         assert table.ranks == 8
-
-
-def test_ranks_that_no_line_lists_come_from_the_rates() -> None:
-    lines = [row(size, 1.9375, 50 + size / 2e5) for size in (1 << 26, 1 << 30)]
-    table = table_of("\n".join([TITLES, *lines]))
-    assert table.ranks == 32
-    few_digits = table_of("\n".join([TITLES, row(64, 1.9375)]))
-    assert few_digits.ranks is None
 
 
 @pytest.mark.parametrize(
@@ -472,42 +429,6 @@ def test_the_rest_of_a_row_is_no_row() -> None:
     log = read("\n".join([TITLES, rest, ROWS[0]]))
     assert len(log.tables[0].rows) == 2
     assert [(warning.kind, warning.line) for warning in log.warnings] == [("damaged_line", 2)]
-
-
-def test_sizes_of_nothing_and_twelve_types_stay_in_one_table() -> None:
-    types = [
-        "int8",
-        "uint8",
-        "int32",
-        "uint32",
-        "int64",
-        "uint64",
-        "half",
-        "float",
-        "double",
-        "bfloat16",
-    ]
-    types += ["f8e4m3", "f8e5m2"]
-    zero = (
-        f"{0:>12}  {0:>12}     float     sum      -1" + "     6.28    0.00    0.00      0" * 2
-    )
-    lines = [
-        row(1 << 20, words=f"{1 << 20:>12}  {1 << 18:>12}  {kind:>8}     sum      -1")
-        for kind in types
-    ]
-    rows = table_of("\n".join([TITLES, zero, zero, *lines])).rows
-    assert len(rows) == 2 * (2 + 12)
-    ours = [
-        *types[:6],
-        "float16",
-        "float32",
-        "float64",
-        "bfloat16",
-        "float8_e4m3",
-        "float8_e5m2",
-    ]
-    assert [each_row.dtype for each_row in rows[4::2]] == ours
-    assert rows[0].size_bytes == 0
 
 
 def test_tables_that_ccbench_wrote_say_what_was_measured() -> None:

@@ -26,7 +26,6 @@ def test_rows_and_command_line_are_read() -> None:
         rates, abs=2e-5
     )  # of the whole buffer
     assert [row.wrong_elements for row in table.rows] == [0, 1, None]
-    assert (table.facts["minimum_bytes"], table.facts["maximum_bytes"]) == ("8192", "67108864")
 
 
 def test_the_spelling_of_the_manual_is_read_too() -> None:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
+from ccbench.analysis.gate import ended
 from ccbench.analysis.hang_rules import UNSURE, hang_diagnoses
 from ccbench.analysis.machine_rules import machine_rules
 from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
@@ -17,7 +18,7 @@ from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
 from ccbench.results import load_run
-from ccbench.results.imported_runs import import_logs, write_import
+from ccbench.results.imported_runs import Imported, import_logs, write_import
 from ccbench.results.systems import Pricer
 from ccbench.topology.diagnosis import diagnose as findings_of_machine
 from ccbench.topology.graph import TopologyClass
@@ -34,7 +35,10 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """sentence: the first that a person reads. diagnoses: the gravest first. remarks: what else to know."""
+    """sentence: the first that a person reads. diagnoses: the gravest first. remarks: what else to know.
+
+    exit_code: of the outcome, or of a table whose program crashed, hung or was cut.
+    """
 
     outcome: Outcome
     sentence: str
@@ -42,6 +46,7 @@ class Answer:
     evidence: Evidence
     verdicts: tuple[SpeedVerdict, ...] = ()
     remarks: tuple[str, ...] = ()
+    exit_code: int = 0
 
 
 Rule = Callable[[Evidence], Iterator[Diagnosis]]
@@ -68,7 +73,7 @@ RULES: tuple[Rule, ...] = (hang_diagnoses, machine_rules, nccl_diagnoses, machin
 
 def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
     """Return what ``evidence`` shows. system: what the user states of where tables were measured."""
-    verdicts, imported, cases = measured(evidence, system)
+    verdicts, notes, files = measured(evidence, system)
     # What readers could not take as it stands.
     warnings = [
         f"{name}{f':{warning.line}' if warning.line else ''}: {warning.text}"
@@ -78,7 +83,7 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
     warnings += [
         warning.text for warning in (evidence.trace.warnings if evidence.trace else ())
     ]
-    remarks = (*evidence.problems, *warnings, *imported)
+    remarks = (*evidence.problems, *warnings, *notes)
     diagnoses = [
         *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict, evidence)),
         *(diagnosis for rule in RULES for diagnosis in rule(evidence)),
@@ -91,7 +96,8 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
     diagnoses.sort(
         key=lambda diagnosis: (GRAVITY[diagnosis.severity], diagnosis.kind in UNSURE)
     )
-    outcome = _outcome(evidence, diagnoses, verdicts, cases)
+    has_cases = any(file.cases for file in files)
+    outcome = _outcome(evidence, diagnoses, verdicts, has_cases)
     return Answer(
         outcome,
         _sentence(outcome, evidence, diagnoses, verdicts, remarks),
@@ -99,15 +105,14 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
         evidence,
         verdicts,
         remarks,
+        ended(min(filter(None, (file.exit_code for file in files)), default=0), outcome),
     )
 
 
 def measured(
     evidence: Evidence, system: StatedSystem
-) -> tuple[tuple[SpeedVerdict, ...], tuple[str, ...], int]:
-    """Return (verdicts on the tables of the evidence, remarks of their import, cases)."""
-    if not evidence.logs:
-        return (), (), 0
+) -> tuple[tuple[SpeedVerdict, ...], tuple[str, ...], tuple[Imported, ...]]:
+    """Return (verdicts on the tables of the evidence, remarks of their import, files)."""
     imported_files = import_logs(evidence.logs, system)
     verdicts, pricer = unmeasured(imported_files), Pricer()
     if any(file.cases for file in imported_files):
@@ -118,8 +123,8 @@ def measured(
                 *speed_verdicts(load_run(Path(folder) / "run", details=False)),
             )
     notes = (note for file in imported_files for note in (*file.notes, *file.refused))
-    cases = sum(len(file.cases) for file in imported_files)
-    return verdicts, tuple(dict.fromkeys((*notes, *pricer.remarks, *pricer.problems))), cases
+    remarks = tuple(dict.fromkeys((*notes, *pricer.remarks, *pricer.problems)))
+    return verdicts, remarks, imported_files
 
 
 def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis]:
@@ -163,7 +168,7 @@ def _outcome(
     evidence: Evidence,
     diagnoses: list[Diagnosis],
     verdicts: tuple[SpeedVerdict, ...],
-    cases: int,
+    has_cases: bool,
 ) -> Outcome:
     severities = {diagnosis.severity for diagnosis in diagnoses}
     if "problem" in severities:
@@ -172,7 +177,7 @@ def _outcome(
     tables = [table for _, log in evidence.logs for table in log.tables]
     if (
         evidence.gap
-        or (tables and not (verdicts or cases))
+        or (tables and not (verdicts or has_cases))
         or any(verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts)
     ):
         return Outcome.CANNOT_SAY
@@ -186,7 +191,7 @@ def _outcome(
         for _, topology in evidence.machines
     )
     enough = known or bool(evidence.of(*TELLING)) or evidence.trace is not None
-    return Outcome.NOTHING_WRONG if enough or cases else Outcome.CANNOT_SAY
+    return Outcome.NOTHING_WRONG if enough or has_cases else Outcome.CANNOT_SAY
 
 
 def _sentence(

@@ -340,31 +340,24 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
         )
     ]
 
-    def times(ratio: float) -> str:
-        return f"{format_ratio(ratio) if ratio >= 1 else f'{ratio:.0%} of'} the prediction"
-
-    def text(ratio: float, point: Point) -> str:
-        flagged = "" if point.trusted else f" (flagged: {point.flags[0]})"
-        costs = f", by the model {point.bottleneck} costs most" if point.bottleneck else ""
-        return f"{point.label} took {format_seconds(_seconds(point))}, {times(ratio)}{flagged}{costs}"
-
-    # Slower is the machine's fault or the model's; faster can only be the model's.
-    for severity, word, far in (
-        ("doubt", "slower", [pair for pair in ratios if pair[0] > 1 + PREDICTION_ERROR_LIMIT]),
-        ("note", "faster", [pair for pair in ratios if pair[0] < 1 - PREDICTION_ERROR_LIMIT]),
-    ):
-        if far:
-            # As far below as above: half of the prediction is as wrong as twice of it.
-            far.sort(key=lambda pair: -abs(math.log(pair[0])))
-            middle = times(median(ratio for ratio, _ in far))
-            yield _finding(
-                severity,
-                f"{word}_than_predicted",
-                f"{plural(len(far), 'case')} more than {percent(PREDICTION_ERROR_LIMIT)} {word} than predicted",
-                f"{_most([text(*pair) for pair in far])}; half of them {middle} or further off",
-                "look for what these cases share: a size, an algorithm, a link ('ccbench topo'), a flag",
-                len(far),
-            )
+    far = [pair for pair in ratios if pair[0] > 1 + PREDICTION_ERROR_LIMIT]
+    if far:
+        far.sort(key=lambda pair: -pair[0])
+        texts = [
+            f"{point.label} took {format_seconds(_seconds(point))}, {format_ratio(ratio)} the prediction"
+            + f" (flagged: {', '.join(point.flags)})" * (not point.trusted)
+            + f", by the model {point.bottleneck} costs most" * bool(point.bottleneck)
+            for ratio, point in far
+        ]
+        middle = format_ratio(median(ratio for ratio, _ in far))
+        yield _finding(
+            "doubt",
+            "slower_than_predicted",
+            f"{plural(len(far), 'case')} more than {percent(PREDICTION_ERROR_LIMIT)} slower than predicted",
+            f"{_most(texts)}; half of them {middle} the prediction or further off",
+            "look for what these cases share: a size, an algorithm, a link ('ccbench topo'), a flag",
+            len(far),
+        )
 
 
 def flagged_cases(points: Points) -> Iterator[Finding]:
@@ -538,13 +531,6 @@ def _curves(points: Points) -> list[list[Point]]:
     return [sorted(line, key=lambda point: point.size_bytes) for line in lines.values()]
 
 
-def _switch(before: Point, after: Point) -> str:
-    """Words for what the library chose differently at the two sizes, where that is known."""
-    there = " ".join(word for word in (before.algorithm_used, before.protocol_used) if word)
-    here = " ".join(word for word in (after.algorithm_used, after.protocol_used) if word)
-    return f" ({there} there, {here} here)" if there and here and there != here else ""
-
-
 def not_monotone(points: Points) -> Iterator[Finding]:
     """Times that fall where the size grows: padding or another choice would have made the smaller faster."""
     falls = [
@@ -560,7 +546,7 @@ def not_monotone(points: Points) -> Iterator[Finding]:
             "not_monotone",
             f"{plural(len(falls), 'size')} slower than the next larger one",
             f"worst: {before.label} takes {format_seconds(_seconds(before))}, {format_ratio(ratio)} the "
-            f"{format_seconds(_seconds(after))} of {format_size(after.size_bytes)}{_switch(before, after)}",
+            f"{format_seconds(_seconds(after))} of {format_size(after.size_bytes)}",
             "the library chose badly there, or the measurement was disturbed: measure it again, then try other "
             "algorithms and protocols at that size",
             len(falls),

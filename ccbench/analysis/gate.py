@@ -181,6 +181,7 @@ def gate_outcome(
         threshold = gate.limits.threshold
         checks += [(FAILS, str(part)) for part in parts if part.word is SpeedWord.WRONG]
         checks += within(gate.limits, runs)
+    checks = checks or [(UNDECIDED, "nothing was measured that could be judged")]
     code, reason = min(checks, key=lambda check: GRAVEST.index(check[0]))
     if code == PASSES and own_code:
         reason = f"what was measured is not whole: {reason}"

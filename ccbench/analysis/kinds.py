@@ -18,6 +18,7 @@ from ccbench.model.library.clusters import generations_in, pcie_generation
 from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.results import Manifest, Point
 from ccbench.results.systems import cluster_on, machines_of, machines_with
+from ccbench.topology.classes import is_card
 from ccbench.topology.files import catalog_names, load_catalog
 from ccbench.topology.graph import TopologyClass
 
@@ -48,7 +49,7 @@ def fitting_clusters(manifest: Manifest, point: Point) -> Iterator[tuple[str, st
         if name in catalog_names()
         else _machines_with(point.device_model, nodes, point.ranks)
     )
-    for machine in named or catalog_names():
+    for machine in named if name or point.device_model else catalog_names():
         node = load_catalog(machine)
         generation = next(iter(generations_in(" ".join(node.models[:1]))), Generation.UNKNOWN)
         is_other_maker = generation.value.startswith("cdna") is not is_amd
@@ -59,8 +60,11 @@ def fitting_clusters(manifest: Manifest, point: Point) -> Iterator[tuple[str, st
         if is_other_maker or not (named or (full and point.ranks == spread * len(node.gpus))):
             continue
         usual = USUAL_NETWORKS.get(generation, ()) if len(node.gpus) == 8 else ()
-        choice = (network,) if network else usual
-        for words in ("",) if spread == 1 else choice:
+        if used := file.text("facts", "network", "used"):
+            # Of sockets no rate is usual.
+            efa = "efa" in used.lower() or "libfabric" in used.lower()
+            usual = tuple(w for w in usual if w.startswith("efa") is efa and used != "Socket")
+        for words in ("",) if spread == 1 else (network,) if network else usual:
             try:
                 yield (
                     machine,
@@ -76,23 +80,26 @@ def fitting_clusters(manifest: Manifest, point: Point) -> Iterator[tuple[str, st
 
 
 def _machines_with(model: str, nodes: int, ranks: int) -> Sequence[str]:
-    """Machines of the catalog that may have ``model``; () where there is none, or the output names none."""
-    if not model:
-        return ()
+    """Machines of the catalog that may have ``model``."""
     each = -(-ranks // max(nodes, 1))
     generation = next(iter(generations_in(model)), Generation.UNKNOWN)
-    slots = {f"pcie{pcie_generation(generation)}-x16", "rtx-pcie"} & {*catalog_names()}
-    return machines_of(model, each, each - 1) or machines_with(model) or sorted(slots)
+    # What joins cards of a known generation; a slice of a GPU, or an unknown one, is like none of the catalog.
+    slots = [f"pcie{pcie_generation(generation)}-x16"] * (is_card(model) and "MIG" not in model)
+    slots += ["rtx-pcie"] * ("RTX" in model)
+    return (
+        machines_of(model, each, each - 1)
+        or machines_with(model)
+        or [name for name in slots if name in catalog_names()]
+    )
 
 
 def priced_on(
-    cluster: Cluster, request: LibraryRequest, points: Sequence[Point]
+    cluster: Cluster, request: LibraryRequest, points: Sequence[Point], most: int = MOST_POINTS
 ) -> list[Point]:
-    """Some of ``points``, of all sizes, with their predictions on ``cluster``; those that have none are left out."""
+    """At most ``most`` of ``points``, of all sizes, with their predictions on ``cluster``, where they have any."""
     ordered = sorted(points, key=lambda point: point.size_bytes)
-    chosen = [*ordered[: -1 : -(-len(ordered) // MOST_POINTS)], ordered[-1]]
     priced = []
-    for point in chosen:
+    for point in [*ordered[: -1 : -(-len(ordered) // most)], ordered[-1]]:
         made = predict_case(
             point, cluster, gpus_per_process=request.gpus_per_process, version=request.version
         )

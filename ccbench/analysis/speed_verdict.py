@@ -29,6 +29,7 @@ from ccbench.cases.measurement import FAILURES, Status
 from ccbench.errors import MachineError
 from ccbench.findings import Finding
 from ccbench.flags import About, Flag
+from ccbench.model.cluster import Cluster
 from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
     FEWEST_ALIKE,
@@ -42,10 +43,10 @@ from ccbench.model.library.intervals import (
 from ccbench.readers.benchmarks.log import LogOutcome
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.imported_runs import NO_ROW_SHOWS_THEM, Imported
-from ccbench.results.keys import grouped
+from ccbench.results.keys import Key, grouped
 from ccbench.results.observed import request_of, sized
 from ccbench.results.systems import recorded_system
-from ccbench.units import format_ratio, format_seconds, format_size, percent, plural
+from ccbench.units import format_ratio, format_seconds, percent, plural
 
 BROKEN_FROM = {"latency": 5.0, "middle": 5.0, "large": 3.0}
 """Times the prediction, at every size of a regime, above which something is broken, whatever p-value so few
@@ -212,18 +213,19 @@ class SpeedVerdict:
     def sentence(self) -> str:
         """``NORMAL: nccl all_reduce, 16 ranks: large messages 478 GB/s at 1 GiB, expected 430 to 490``."""
         if not self.regimes:
-            reasons = dict.fromkeys(filter(None, (self.reason, self.left_out)))
+            texts = (*(dip.text for dip in self.dips), self.reason, self.left_out)
+            reasons = dict.fromkeys(filter(None, texts))
             return f"{self.word.value}: {self.subject}: {'; '.join(reasons)}"
         parts = []
         for word in SpeedWord:
             slow = self.dips if word is SpeedWord.SLOW else ()
-            texts = "; ".join(
+            said = "; ".join(
                 [regime.text for regime in self.regimes if regime.word is word]
                 + [dip.text for dip in slow]
             )
             # The line begins with the gravest word, so only the others are said where they begin.
             prefix = f"{word.value.lower()}: " if word is not self.word else ""
-            parts += [prefix + texts] * bool(texts)
+            parts += [prefix + said] * bool(said)
         parts.insert(0 if self.unfinished else len(parts), self.left_out)
         return f"{self.word.value}: {self.subject}: {'; '.join(filter(None, parts))}"
 
@@ -340,8 +342,11 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
         judged = list(filter(is_measurement, started_points))
         if capabilities_of(points[0].backend).priced_by is not PricedBy.GPU_LIBRARY:
             continue
+        ended = run.manifest.imported(points[0].source).text("outcome")
         reason, verdict = _verdict(run, name, judged) if judged else (left_out, None)
-        if verdict is not None:
+        if not judged and ended in ("crashed", "hung"):
+            verdicts.append(SpeedVerdict(name, reason=left_out, crashed=True))
+        elif verdict is not None:
             verdicts.append(replace(verdict, left_out=left_out, unfinished=unfinished))
         else:
             unsaid[reason].append(name)
@@ -440,12 +445,8 @@ def left_out_of(run: Run, points: Sequence[Point]) -> tuple[str, bool]:
     )
     short = 2 * printed < announced
     if short:
-        sizes = [point.size_bytes for point in points]
-        smallest, largest = _facts(tables, "minimum_bytes"), _facts(tables, "maximum_bytes")
         parts.append(
-            f"{announced - printed} of {plural(announced, 'announced size')} are missing: the settings ask "
-            f"for {format_size(min(smallest, default=0))} to {format_size(max(largest, default=0))}, "
-            f"the rows are of {format_size(min(sizes))} to {format_size(max(sizes))}"
+            f"{announced - printed} of {plural(announced, 'announced size')} are missing"
         )
     failed = any(point.status in FAILURES for point in points) or (
         not whole and ended in ("crashed", "hung")
@@ -515,8 +516,7 @@ def _verdict(
             else "no prediction with an interval was made"
         )
         return why, None
-    # A table that is slow is slow, whatever another one of the same text gave.
-    tables = list(grouped(judged, lambda point: point.source_table).values())
+    tables = list(grouped(judged, PLACED).values())
     regimes = _worst([table_regimes(system, table) for table in tables])
     return "", SpeedVerdict(
         subject,
@@ -526,11 +526,15 @@ def _verdict(
     )
 
 
+PLACED = Key(("source_table", "in_place"))
+"""What is judged by itself: in place, or out of place, of one table; what is slow there is slow."""
+
 READINGS = {
     SpeedWord.NORMAL: "normal for",
     SpeedWord.LOW: "low for",
-    SpeedWord.FAST: "faster than any",
+    SpeedWord.FAST: "too fast for",
     SpeedWord.SLOW: "slow for",
+    SpeedWord.CANNOT_SAY: "nothing can be said for",
 }
 """Words before the machines that a run may be of."""
 
@@ -542,18 +546,26 @@ def _on_any(
     run: Run, subject: str, points: Sequence[Point], request: LibraryRequest
 ) -> SpeedVerdict | None:
     """A reading of ``points`` on each machine that they may be of; None where none can be read."""
-    tables = list(grouped(points, lambda point: point.source_table).values())
+    tables = list(grouped(points, PLACED).values())
     readings: dict[tuple[str, str], SpeedWord] = {}
-    shown: RegimeVerdict | None = None
+    by_word: dict[SpeedWord, tuple[RegimeVerdict, Cluster]] = {}
     for machine, network, cluster in fitting_clusters(run.manifest, points[0]):
         priced = [priced_on(cluster, request, table) for table in tables]
         regimes = _worst([table_regimes(cluster.system, table) for table in priced if table])
-        word = gravest(regime.word for regime in regimes)
-        if word in READINGS:
+        if regimes:
+            word = gravest(regime.word for regime in regimes)
             readings[machine, network] = word
-            shown = shown or regimes[0]
-    if shown is None:
+            # The figure that makes the word.
+            by_word.setdefault(
+                word, (next(each for each in regimes if each.word is word), cluster)
+            )
+    if not {*readings.values()} - {SpeedWord.CANNOT_SAY}:
         return None
+    mildest = next(word for word in READINGS if word in by_word)
+    shown, cluster = by_word[mildest]
+    every = [
+        point for table in tables for point in priced_on(cluster, request, table, len(table))
+    ]
     figure = shown.figure(shown.point.median_seconds or 0.0)
     parts = [f"{WORDS[shown.regime]} {figure} at {shown.point.size}"]
     for word, text in READINGS.items():
@@ -564,10 +576,12 @@ def _on_any(
         ]
         more = f" and {len(machines) - MOST_MACHINES} more" * (len(machines) > MOST_MACHINES)
         parts += [f"{text} {', '.join(machines[:MOST_MACHINES])}{more}"] * bool(machines)
-    networks = " and --network" * any(network for _, network in readings)
-    parts.append(f"--machine{networks} {'say' if networks else 'says'} which it is")
+    options = ["--machine"] * (len({machine for machine, _ in readings}) > 1)
+    options += ["--network"] * any(network for _, network in readings)
+    parts += [f"{' and '.join(options)}: which it is"] * bool(options)
     named = ((" on ".join(filter(None, pair)), word) for pair, word in readings.items())
-    return SpeedVerdict(subject, reason="; ".join(parts), readings=tuple(named))
+    dips = dips_of(cluster.system, request, every)
+    return SpeedVerdict(subject, reason="; ".join(parts), readings=tuple(named), dips=dips)
 
 
 def _worst(tables: Sequence[Sequence[RegimeVerdict]]) -> tuple[RegimeVerdict, ...]:
@@ -581,7 +595,10 @@ def _worst(tables: Sequence[Sequence[RegimeVerdict]]) -> tuple[RegimeVerdict, ..
                 (each for each in members if each.word is word), key=lambda each: each.factor
             )
             if len(members) > 1 and any(each.word is not word for each in members):
-                where = f"table {worst.point.source_table}, the worst of {len(members)}"
+                table = f"table {worst.point.source_table}, " * (
+                    len({m.point.source_table for m in members}) > 1
+                )
+                where = f"{table}{'in' if worst.point.in_place else 'out of'} place, the worst of {len(members)}"
                 worst = replace(worst, reason="; ".join(filter(None, (worst.reason, where))))
             regimes.append(worst)
     return tuple(regimes)

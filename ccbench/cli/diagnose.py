@@ -32,7 +32,7 @@ def diagnose(
 
     FILEs are what is at hand, of one incident: an NCCL_DEBUG=INFO log, output of nccl-tests, nvidia-smi topo
     -m, dumps of a hang, a paste of several of them; - reads stdin. Exit code 0: nothing wrong is visible; 1: a
-    problem; 3: it cannot be said.
+    problem; 3: it cannot be said; 4: the program hung; 5: it crashed, or the output is cut off.
     """
     from ccbench.analysis.diagnose import answer_of
     from ccbench.readers.evidence import read_evidence
@@ -48,4 +48,4 @@ def diagnose(
             print_json(diagnosis_document(answer))
         else:
             click.echo("\n".join(diagnosis_lines(answer, screen_width())))
-    return int(answer.outcome)
+    return answer.exit_code

@@ -72,6 +72,6 @@ def gated(
     """
     from ccbench.analysis.gate import ended, gate_outcome, verdict_code
 
-    if gate is None or not (runs or further):
+    if gate is None:
         return Gated(None, ended(own_code, verdict_code(runs, further)))
     return Gated(gate_outcome(gate, runs, further, own_code), own_code)

@@ -99,6 +99,8 @@ def import_files(
     verdicts = (*untimed, *(speed_verdicts(imported) if imported else ()))
     ends = filter(None, (file.exit_code for file in imported_files))
     own_code = min(ends, default=PARTIAL_EXIT_CODE if problems else 0)
+    if not (folder or verdicts):
+        own_code = nothing
     outcome = gated(threshold, own_code, (imported,) if imported else (), untimed)
     if as_json:
         run = None if folder is None else str(folder)
@@ -127,8 +129,6 @@ def import_files(
         say(f"note: {line}")
     if folder is None:
         say("ccbench: import: nothing could be imported; the notes above say why")
-        if not verdicts:
-            return nothing
     return outcome.code
 
 
@@ -168,20 +168,31 @@ def _imported(
     from ccbench.results.imported_job import import_job
     from ccbench.results.imported_runs import import_logs
 
-    traces = [path for path in paths if is_trace(path)]
+    traces = [path for path in paths if is_trace(path, logs=False)]
     logs: list[tuple[Path, ImportedLog]] = []
     jobs: list[Imported] = []
     problems: list[str] = []
     for path in paths:
+        if path in traces:
+            continue
         try:
-            if path not in traces:
-                if path.is_file() and path.stat().st_size > LONG_BYTES:
-                    say(f"import: reading {place_of(path)}")
-                logs.append((path, read_log(path, place_of(path))))
-            elif path == traces[0]:
-                jobs.append(import_job(traces, system))
-        except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
-            problems.append(" ".join(str(error).split()))
+            if path.is_file() and path.stat().st_size > LONG_BYTES:
+                say(f"import: reading {place_of(path)}")
+            log, error = read_log(path, place_of(path)), ""
+        except CcbenchError as refused:
+            log, error = None, " ".join(str(refused).split())
+        # A job's log with a table is what a benchmark printed.
+        if (log is None or not log.tables) and is_trace(path):
+            traces.append(path)
+        elif log is not None:
+            logs.append((path, log))
+        else:
+            problems.append(error)
+    if traces:
+        try:
+            jobs.append(import_job(traces, system))
+        except CcbenchError as refused:
+            problems.append(" ".join(str(refused).split()))
     return (*import_logs(logs, system), *jobs), problems
 
 

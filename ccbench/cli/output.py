@@ -76,18 +76,29 @@ NO_VERDICT_EXIT_CODE = 3
 
 
 def exit_code_of(runs: Sequence[Run]) -> int:
-    """Exit code of a command that shows ``runs``: of wrong results, or bits that do not stay; of no case; else 0."""
+    """Exit code of a command that shows ``runs``: of the gravest case, or of bits that do not stay; of no case.
+
+    An imported file counts as its program ended. A case that was skipped was not run.
+    """
     from ccbench.analysis.bits import bits_are_unstable
     from ccbench.cases.measurement import EXIT_CODES, Status
 
-    statuses = {point.status for run in runs for point in run.points}
-    return (
-        EXIT_CODES[Status.WRONG]
-        if Status.WRONG in statuses or any(map(bits_are_unstable, runs))
-        else 0
-        if statuses
-        else NO_VERDICT_EXIT_CODE
-    )
+    points = [point for run in runs for point in run.points]
+    statuses = {point.status for point in points} - {Status.SKIPPED}
+    ends = {file.get("outcome") for run in runs for file in run.manifest.mappings("imported")}
+    statuses |= {
+        status
+        for outcome, status in (
+            ("hung", Status.TIMED_OUT),
+            ("crashed", Status.FAILED),
+            ("cut", Status.FAILED),
+        )
+        if outcome in ends
+    }
+    if any(map(bits_are_unstable, runs)):
+        statuses.add(Status.WRONG)
+    codes = (EXIT_CODES.get(status) for status in statuses)
+    return min(filter(None, codes), default=0 if points else NO_VERDICT_EXIT_CODE)
 
 
 MOST_PROBLEMS = 5
@@ -402,7 +413,7 @@ def files_meant(paths: Iterable[Path]) -> list[Path]:
                 if file.name[0] != "." and file.is_file() and not within & {*file.parents}
             ]
             runs |= within
-            if not any(map(is_trace, inside)) and (inside or within):
+            if not any(is_trace(file, logs=False) for file in inside) and (inside or within):
                 members = [file for file in inside if may_be_output(file)]
         elif has_magic(str(path)) and not path.exists():
             members = sorted(map(Path, glob(str(path), recursive=True))) or [path]

@@ -32,10 +32,13 @@ _WORK = Key(("source", "backend", "collective", "ranks", "nodes"))
 
 @dataclass(frozen=True)
 class CardRow:
-    """One collective. word: None where no healthy system of its kind is known. cells: (size, what was measured, what was expected or "") of up to three sizes.
+    """One collective.
 
-    reason: of the word, "" where the figures say it. largest: its case of the largest size, None where none
-    has a time. in_seconds: the gravest sizes are judged by time, not by bandwidth.
+    word: None where no healthy system of its kind is known.
+    cells: (size, what was measured, what was expected or "") of up to three sizes.
+    reason: of the word, "" where the figures say it.
+    largest: its case of the largest size, None where none has a time.
+    in_seconds: the gravest sizes are judged by time, not by bandwidth.
     """
 
     subject: str

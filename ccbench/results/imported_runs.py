@@ -165,9 +165,8 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
         # The row that was being measured when the output ended.
         last = table.rows[-2:] if outcome in _STATUS_OF_OUTCOME else ()
         begun = next(filter(_has_no_figure, last), None)
-        lost = () if begun is not None else _first_row(whole, table, outcome)
         empty = 0
-        for row in (*table.rows, *lost):
+        for row in table.rows:
             figures = (row.seconds, row.algbw, row.busbw, *row.samples_seconds)
             numbers = (row.size_bytes, row.count or 0, row.root, row.wrong_elements or 0)
             says_more = row.wrong_elements or row.samples_seconds or row.extra or row.flags
@@ -355,18 +354,6 @@ def _has_no_figure(row: ImportedRow) -> bool:
 
 def _rowless(table: ImportedTable) -> str:
     return "" if table.rows else f", of {table.collective or UNKNOWN_COLLECTIVE}, has no rows"
-
-
-def _first_row(
-    log: ImportedLog, table: ImportedTable, outcome: LogOutcome
-) -> tuple[ImportedRow, ...]:
-    """The row that a crash or a time-out kept from being the first, where the settings tell its size."""
-    size = table.facts.get("minimum_bytes")
-    if outcome not in _STATUS_OF_OUTCOME or table.rows or not isinstance(size, int):
-        return ()
-    detail = log.detail or "the output ends before this row, the first of the sweep"
-    lost = {"status": _STATUS_OF_OUTCOME[outcome].value, "detail": detail}
-    return (ImportedRow(size, line=table.line, extra=lost),)
 
 
 def library_word(log: ImportedLog, table: ImportedTable | None = None) -> str:

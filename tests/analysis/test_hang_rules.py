@@ -384,11 +384,12 @@ def test_ranks_in_the_text_are_not_called_all(tmp_path: Path) -> None:
     for text, who in (
         (three, "ranks 0-2 made call 31 of process group '0' (default_pg)"),
         (apart, "rank 4 made call 31 of a process group"),
+        (TIMEOUT.replace("SeqNum=31, ", ""), "rank 4 made a call of a process group"),
         (TIMEOUT[TIMEOUT.index("Watchdog") :], "a rank that is not named made call 31"),
     ):
         sentence = answer(written(tmp_path, "job.log", text)).sentence
         assert sentence.startswith(f"PROBLEM: {who}"), sentence
-        assert sentence.endswith("did not complete it; nothing shows who is behind")
+        assert "did not complete it; nothing shows who is behind" in sentence
 
 
 def test_a_stuck_rank_is_seen_though_nothing_is_known_of_its_calls(tmp_path: Path) -> None:

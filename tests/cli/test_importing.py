@@ -74,7 +74,7 @@ def test_a_machine_that_the_log_shows_is_taken_and_said(
     assert reading.startswith(
         "NORMAL: nccl all_reduce, 8 ranks: middle sizes 72.7 GB/s at 2 MiB; normal for "
     )
-    assert reading.endswith("--machine says which it is")
+    assert reading.endswith("--machine: which it is")
     ended = ccbench("import", "log.txt", "--json")
     assert [file["machine"] for file in ended.json["files"]] == ["hgx-h100"]
 
@@ -248,7 +248,7 @@ def test_less_than_half_of_the_announced_sizes_are_no_normal_run(
     ended = ccbench("import", "log.txt", "-o", "run")
     sentence = ended.out.splitlines()[0]
     assert (ended.code, sentence.split(":")[0]) == (5, word)
-    missing = "4 of 6 announced sizes are missing: the settings ask for 1 MiB to 1 GiB, the rows are of 1 MiB to 4"
+    missing = "4 of 6 announced sizes are missing"
     assert (missing in sentence) is (rows == 2)
     assert sentence in ccbench("report", "run", "--format", "md").out.splitlines()
 

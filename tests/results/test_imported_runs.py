@@ -160,20 +160,6 @@ def test_a_row_that_was_begun_and_not_printed_is_that_case_itself() -> None:
     assert [case.measurement.status for case in cases] == [Status.OK, Status.TIMED_OUT]
 
 
-@pytest.mark.parametrize(
-    ("outcome", "status"),
-    [(LogOutcome.CRASHED, Status.FAILED), (LogOutcome.HUNG, Status.TIMED_OUT)],
-)
-def test_an_end_before_the_first_row_is_the_first_size_of_the_settings(
-    outcome: LogOutcome, status: Status
-) -> None:
-    facts = {"outcome": LogOutcome.CUT, "facts": {"minimum_bytes": 8}}
-    (case,) = imported(log(table=facts, outcome=outcome, detail="NCCL WARN it broke")).cases
-    assert (case.measurement.status, case.measurement.case.size_bytes) == (status, 8)
-    assert "it broke" in case.measurement.detail
-    assert case.origin.outcome == outcome.value
-
-
 def test_tables_without_ranks_are_left_out_and_named_with_the_cure() -> None:
     unknown = imported(log(row(busbw=None), table={"ranks": None}))
     assert unknown.cases == ()

@@ -84,7 +84,8 @@ class HangCause:
     def headline(self) -> str:
         """Ranks, call and group in words, without an end."""
         words = f", {self.call}" if self.call else ""
-        call = f"call {self.sequence} of {named(self.group)}{words}"
+        number = f"call {self.sequence}" if self.sequence else "a call"
+        call = f"{number} of {named(self.group)}{words}"
         who = ranks_of(self.ranks) if self.ranks else "a rank that is not named"
         return {
             DIFFER: f"call {self.sequence} of {named(self.group)} is not the same on all ranks: {self.call}",
@@ -160,8 +161,8 @@ def hang_of(trace: Trace) -> Hang | None:
 
 
 def _unfinished(trace: Trace) -> Iterator[HangCause]:
-    """Give the first call that is open, where it shows no wait of one rank for another."""
-    open_: list[Communication] = []
+    """Give the first call of each rank that is open, where none shows no wait of one rank for another."""
+    first: dict[int | None, Communication] = {}
     completed: set[tuple[int | None, ProcessGroup]] = set()
     for call in reversed(trace.communications):
         place = call.rank, call.group
@@ -169,18 +170,13 @@ def _unfinished(trace: Trace) -> Iterator[HangCause]:
         if call.state == "completed" and call.rank is not None:
             completed.add(place)
         elif call.state not in ("", "completed") and place not in completed:
-            open_.append(call)
-    if open_:
-        first = open_[-1]
-        ranks = {
-            call.rank
-            for call in open_
-            if (call.group, call.sequence) == (first.group, first.sequence)
-            and call.rank is not None
-        }
-        yield HangCause(
-            OPEN, tuple(sorted(ranks)), first.group, first.sequence or 0, shape_of(first)
-        )
+            first[call.rank] = call
+    together: dict[tuple[ProcessGroup, int], list[Communication]] = defaultdict(list)
+    for call in reversed(first.values()):
+        together[call.group, call.sequence or 0].append(call)
+    for (group, sequence), calls in together.items():
+        ranks = sorted(call.rank for call in calls if call.rank is not None)
+        yield HangCause(OPEN, tuple(ranks), group, sequence, shape_of(calls[0]))
 
 
 def findings_of(hang: Hang) -> Iterator[Finding]:

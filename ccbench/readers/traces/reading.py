@@ -100,8 +100,11 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
     return one_job(traces, warnings)
 
 
-def is_trace(path: str | PathLike[str]) -> bool:
-    """Tell whether ``read_traces`` is for ``path``: a folder, an archive, a file that a reader recognises."""
+def is_trace(path: str | PathLike[str], *, logs: bool = True) -> bool:
+    """Tell whether ``read_traces`` is for ``path``: a folder, an archive, a file that a reader recognises.
+
+    logs: of text that holds other lines too.
+    """
     try:
         files = trace_files(str(path), [])
         first = next(files, None)
@@ -109,7 +112,9 @@ def is_trace(path: str | PathLike[str]) -> bool:
         return False
     head = first.head if first else b""
     several = Path(path).is_dir() or (first is not None and first.place != str(path))
-    return several or any(reader.recognises(head) for reader in readers())
+    return several or any(
+        reader.recognises(head) for reader in (readers() if logs else readers()[:-1])
+    )
 
 
 def _read(file: TraceFile) -> Trace:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from ccbench.findings import SourceWarning
+from ccbench.readers.lines import whole
 from ccbench.readers.traces.events import Communication, GroupProgress, ProcessGroup, Trace
 from ccbench.readers.traces.file import TraceFile
 from ccbench.readers.traces.groups import MOST_RANKS
@@ -86,7 +88,7 @@ def read(file: TraceFile) -> Trace:
         rank_of_job, in_group = _RANK.search(line), _GROUP.search(line)
         named = rank_of_job or _PLACE.search(line)
         work = _CALL.search(line)
-        if named is None and work and work["sequence"]:
+        if named is None and work:
             timeouts.append((_timed_out(work, None, _NO_GROUP, number), True))
         if named is None or int(named[1]) >= MOST_RANKS:
             continue
@@ -96,18 +98,19 @@ def read(file: TraceFile) -> Trace:
             number_, name, what = in_group.groups()
             group = ProcessGroup(name or number_, 0, (), plain(what or ""))
         place = f"{plain(file.place, 200)}:{number}"
-        if "ProcessGroupNCCL" in line and (silence := _STUCK.search(line)):
-            places_alone |= rank_of_job is None
+        silence = _STUCK.search(line) if "ProcessGroupNCCL" in line else None
+        status = _STATUS.search(line)
+        if rank_of_job is None and (silence or status or work):
+            places_alone = True
+        if silence:
             length = f" for {silence['seconds']} seconds" if silence["seconds"] else ""
             stuck.setdefault(
                 rank, GroupProgress(rank, group, place=place, trouble=STUCK + length)
             )
-        if status := _STATUS.search(line):
-            places_alone |= rank_of_job is None
+        if status:
             enqueued, completed = (max(int(count), 0) for count in status.groups())
             statuses[rank, group] = GroupProgress(rank, group, "", enqueued, completed, place)
-        if work and work["sequence"]:
-            places_alone |= rank_of_job is None
+        if work:
             timeouts.append((_timed_out(work, rank, group, number), in_group is not None))
     groups = {*(group for _, group in statuses), *(call.group for call, _ in timeouts)}
     groups.discard(_NO_GROUP)
@@ -141,9 +144,9 @@ def _made(
     without = [call.sequence or 0 for call in calls if call.group == _NO_GROUP]
     several = max(without, default=0) - min(without, default=0) > MOST_APART
     for call in calls:
-        if call.rank is None or (several and call.group == _NO_GROUP):
+        if call.rank is None or call.sequence is None or (several and call.group == _NO_GROUP):
             continue
-        rank, sequence = call.rank, call.sequence or 0
+        rank, sequence = call.rank, call.sequence
         made = GroupProgress(
             rank, call.group, "", sequence, sequence - 1, f"{file}:{call.line}"
         )
@@ -160,15 +163,13 @@ def _timed_out(
 ) -> Communication:
     elements = max(int(call["sent"] or 0), int(call["received"] or 0))
     if lengths := re.findall(r"[0-9]+", call["shape"] or ""):
-        elements = 1
-        for length in lengths[:8]:
-            elements *= int(length[:18])
+        elements = prod(int(length[:18]) for length in lengths[:8])
     return Communication(
         rank,
         collective_of(call["operation"]),
         call["operation"],
         group,
-        sequence=int(call["sequence"]),
+        sequence=whole(call["sequence"] or ""),
         state="started",
         elements=elements or None,
         line=line,

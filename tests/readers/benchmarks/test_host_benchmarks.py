@@ -314,6 +314,15 @@ def test_the_time_is_the_median_and_the_rate_of_the_mean_stands_beside_it() -> N
     assert row.extra["p99_seconds"] == pytest.approx(4400e-6)
 
 
+def test_half_precision_shows_in_the_rate() -> None:
+    rows = (
+        gloo_benchmark.read(outputs.GLOO.replace("1.000        500", "0.500        500"))
+        .tables[0]
+        .rows
+    )
+    assert [row.size_bytes for row in rows] == [200, 2097152]
+
+
 def test_nanoseconds_and_a_gathered_buffer_are_converted() -> None:
     (table,) = gloo_benchmark.read(outputs.GLOO_NANOSECONDS).tables
     (row,) = table.rows

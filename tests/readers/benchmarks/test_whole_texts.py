@@ -100,7 +100,6 @@ def test_the_line_of_a_crash_is_read_and_no_size_after_it_is_told(
     whole = WHOLE.partition("# Out of")[0].replace("maxBytes 4194304", "maxBytes 268435456")
     _, words = imported(tmp_path, whole + begun + crash + "\n", capfd)
     assert "the program crashed (line " in words
-    assert "the rows are of 1 MiB to 4 MiB" in words
     assert "16 MiB" not in words
     assert "Not read" not in typed(capfd, "diagnose", f"{tmp_path}/a.txt")
 

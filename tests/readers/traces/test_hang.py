@@ -231,7 +231,7 @@ def test_a_message_that_its_peer_has_not_made_waits_for_it() -> None:
     answer = call(1, 9, line, collective="send", peer=0)
     both = hang_of(Trace((), (), (message, answer), (0, 1)))
     assert both is not None
-    assert [(cause.kind, cause.ranks) for cause in both.causes] == [(OPEN, (0,))]
+    assert [(cause.kind, cause.ranks) for cause in both.causes] == [(OPEN, (0,)), (OPEN, (1,))]
     later = (call(rank, 4, line, state="completed") for rank in (0, 1))
     assert hang_of(Trace((), (), (message, answer, *later), (0, 1))) is None
 

@@ -26,10 +26,11 @@ HEALTH = {True: "healthy", False: "known not to be healthy", None: "of unknown h
 
 
 def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) -> SpeedWord:
-    """The gravest word on one collective of ``system``, all its ``sweeps`` together."""
+    """The gravest word on one collective of ``system``, each of its ``sweeps`` by itself."""
     known = without(system.name, residuals())
-    points: list[Point] = []
+    words: list[SpeedWord] = []
     for sweep in sweeps:
+        points: list[Point] = []
         made = [
             Prediction(
                 0.0,
@@ -62,7 +63,8 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
                     predicted_high_95_seconds=edges.high_95_seconds,
                 )
             )
-    return gravest(regime.word for regime in table_regimes(system, points, known))
+        words += [regime.word for regime in table_regimes(system, points, known)]
+    return gravest(words)
 
 
 @click.command()

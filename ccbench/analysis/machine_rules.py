@@ -209,9 +209,15 @@ XIDS = {
         "an error of the program or of the GPU's engine",
         "the program's own, unless it comes on one GPU only",
     ),
-    "31": ("a page fault of the program on the GPU", "the program's own"),
+    "31": (
+        "a page fault of the program on the GPU",
+        "most often the program's own; where other programs have it too, the driver's or the GPU's",
+    ),
     "43": ("the GPU stopped a faulty program", "the program's own"),
-    "45": ("work was thrown away after another error", "an effect: look at the Xid before it"),
+    "45": (
+        "the driver removed a program's work: it was ended, or another error came first",
+        "an effect: look for an Xid before it, else for who ended the program",
+    ),
     "48": (
         "a double-bit memory error",
         "reset the GPU, drain the node; replace it if it comes again",

@@ -554,10 +554,14 @@ def _on_any(
         regimes = _worst([table_regimes(cluster.system, table) for table in priced if table])
         if regimes:
             word = gravest(regime.word for regime in regimes)
+            # What cannot have been measured there was measured elsewhere.
+            if any(regime.point.beats_bound for regime in regimes):
+                word = SpeedWord.FAST
             readings[machine, network] = word
             # The figure that makes the word.
             by_word.setdefault(
-                word, (next(each for each in regimes if each.word is word), cluster)
+                word,
+                (next((each for each in regimes if each.word is word), regimes[0]), cluster),
             )
     if not {*readings.values()} - {SpeedWord.CANNOT_SAY}:
         return None
@@ -578,7 +582,7 @@ def _on_any(
         parts += [f"{text} {', '.join(machines[:MOST_MACHINES])}{more}"] * bool(machines)
     options = ["--machine"] * (len({machine for machine, _ in readings}) > 1)
     options += ["--network"] * any(network for _, network in readings)
-    parts += [f"{' and '.join(options)}: which it is"] * bool(options)
+    parts += [f"name it with {' and '.join(options)}"] * bool(options)
     named = ((" on ".join(filter(None, pair)), word) for pair, word in readings.items())
     dips = dips_of(cluster.system, request, every)
     return SpeedVerdict(subject, reason="; ".join(parts), readings=tuple(named), dips=dips)

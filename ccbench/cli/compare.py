@@ -19,6 +19,7 @@ from ccbench.cli.output import (
     leave,
     say,
     screen_width,
+    show_lines,
 )
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.flags import Flag
@@ -26,6 +27,7 @@ from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
     from ccbench.analysis.verdicts import Compared, Settings
+    from ccbench.results import Run
 
 
 def _flags(context: click.Context, parameter: click.Parameter, text: str) -> frozenset[str]:
@@ -192,8 +194,7 @@ def compare(
         try:
             old = open_base(runs[0], new.points)
         except RunFolderError as error:
-            say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
-            return NO_VERDICT_EXIT_CODE
+            return _without_base(error, new if published else None)
         if len(runs) > 2:
             each = [compare_runs(old, run, settings) for run in runs[1:]]
             return _table_of_runs(each, form, output)
@@ -202,6 +203,19 @@ def compare(
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
     _leave(text, output, compared.sentence)
     return compared.exit_code
+
+
+def _without_base(error: RunFolderError, new: Run | None) -> int:
+    """Say why there is nothing to compare with; the verdict of ``new`` stands by itself. Returns the exit code."""
+    from ccbench.analysis.gate import verdict_code
+    from ccbench.analysis.speed_verdict import speed_verdicts
+    from ccbench.report.wording import speed_lines
+
+    say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
+    if new is None:
+        return NO_VERDICT_EXIT_CODE
+    show_lines(speed_lines(speed_verdicts(new)))
+    return verdict_code((new,)) or NO_VERDICT_EXIT_CODE
 
 
 def _form_of(output: Path) -> str:

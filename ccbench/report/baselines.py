@@ -19,7 +19,7 @@ from pathlib import Path
 from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.cases.axes import NO_OP
-from ccbench.errors import UsageError
+from ccbench.errors import RunFolderError
 from ccbench.model.library.clusters import generations_in
 from ccbench.report.present import ShownColumn, Table, aligned, beyond, csv_of, named, table_of
 from ccbench.report.wording import points_of
@@ -236,13 +236,13 @@ def nearest_published(points: Sequence[Point]) -> tuple[Run | None, int]:
 def open_base(name: Path | str, points: Sequence[Point]) -> Run:
     """The run of that name; of ``published`` the published results nearest to ``points``.
 
-    Raises UsageError where none are like them, and as ``open_run`` does.
+    Raises RunFolderError where none are like them, and as ``open_run`` does.
     """
     if str(name) != PREFIX.rstrip(":"):
         return open_run(name)
     run, _ = nearest_published(points)
     if run is None:
-        raise UsageError(f"{name}: no published results have a point like this run's")
+        raise RunFolderError(f"{name}: no published results have a point like this run's")
     return run
 
 

@@ -330,14 +330,15 @@ def shared_text(points: Sequence[Point]) -> str:
         return ""
     ids = {name for point in timed for name in BUS_ID.findall(point.device_readings)}
     devices = "one GPU" if len(ids) == 1 == timed[0].nodes else "GPUs"
-    ranks = " or ".join(map(str, sorted({point.ranks for point in timed})))
+    counts = {point.ranks for point in timed}
+    ranks = f"{min(counts)} ranks" if len(counts) == 1 else "ranks"
     timed.sort(key=lambda point: point.median_seconds or 0.0)
     largest = max(timed, key=lambda point: point.size_bytes)  # the fastest of that size
     figures = (
         f"{format_seconds(point.median_seconds or 0.0)} ({point.label})"
         for point in dict.fromkeys((timed[0], largest))
     )
-    return f"NOT A MEASUREMENT OF LINKS: all {ranks} ranks share {devices}; fastest: {', '.join(figures)}"
+    return f"NOT A MEASUREMENT OF LINKS: all {ranks} share {devices}; fastest: {', '.join(figures)}"
 
 
 def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:

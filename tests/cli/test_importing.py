@@ -74,7 +74,7 @@ def test_a_machine_that_the_log_shows_is_taken_and_said(
     assert reading.startswith(
         "NORMAL: nccl all_reduce, 8 ranks: middle sizes 72.7 GB/s at 2 MiB; normal for "
     )
-    assert reading.endswith("--machine: which it is")
+    assert reading.endswith("; name it with --machine")
     ended = ccbench("import", "log.txt", "--json")
     assert [file["machine"] for file in ended.json["files"]] == ["hgx-h100"]
 

@@ -37,7 +37,7 @@ class Outcome(IntEnum):
 class Answer:
     """sentence: the first that a person reads. diagnoses: the gravest first. remarks: what else to know.
 
-    exit_code: of the outcome, or of a table whose program crashed, hung or was cut.
+    exit_code: of the outcome, or of rows whose program crashed, hung or was cut.
     """
 
     outcome: Outcome
@@ -105,7 +105,10 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
         evidence,
         verdicts,
         remarks,
-        ended(min(filter(None, (file.exit_code for file in files)), default=0), outcome),
+        ended(
+            min(filter(None, (file.exit_code for file in files if file.cases)), default=0),
+            outcome,
+        ),
     )
 
 

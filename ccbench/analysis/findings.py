@@ -17,7 +17,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -525,34 +525,6 @@ def _clearly_slower(point: Point, parts: Points) -> bool:
     return apart and _seconds(point) > (1 + CLEAR_SHARE) * together
 
 
-def _curves(points: Points) -> list[list[Point]]:
-    """Judged points of one line each, by size."""
-    lines = grouped(_judged(points), CURVE.beside("run", "simulated"))
-    return [sorted(line, key=lambda point: point.size_bytes) for line in lines.values()]
-
-
-def not_monotone(points: Points) -> Iterator[Finding]:
-    """Times that fall where the size grows: padding or another choice would have made the smaller faster."""
-    falls = [
-        (_seconds(before) / _seconds(after), before, after)
-        for line in _curves(points)
-        for before, after in pairwise(line)
-        if after.size_bytes > before.size_bytes and _clearly_slower(before, [after])
-    ]
-    if falls:
-        ratio, before, after = max(falls, key=lambda item: item[0])
-        yield _finding(
-            "doubt",
-            "not_monotone",
-            f"{plural(len(falls), 'size')} slower than the next larger one",
-            f"worst: {before.label} takes {format_seconds(_seconds(before))}, {format_ratio(ratio)} the "
-            f"{format_seconds(_seconds(after))} of {format_size(after.size_bytes)}",
-            "the library chose badly there, or the measurement was disturbed: measure it again, then try other "
-            "algorithms and protocols at that size",
-            len(falls),
-        )
-
-
 _WORK = WORK.beside("run", "simulated", "transport")
 
 
@@ -697,11 +669,6 @@ def _band_finding(
 
 Rule = Callable[[Points], Iterator[Finding]]
 
-SHAPE_RULES: tuple[Rule, ...] = (
-    not_monotone,
-    default_loses,
-)
-
 RULES: tuple[Rule, ...] = (
     no_measurement,
     wrong_results,
@@ -709,7 +676,7 @@ RULES: tuple[Rule, ...] = (
     not_measured,
     beats_bound,
     flagged_cases,
-    *SHAPE_RULES,
+    default_loses,
     far_from_prediction,
     unstable,
     stragglers,

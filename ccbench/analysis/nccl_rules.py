@@ -253,19 +253,25 @@ def _why_sockets(log: NcclLog) -> tuple[str, str, list[Statement]]:
 
 
 def uneven_nodes(log: NcclLog) -> Iterator[Diagnosis]:
-    """Nodes of one job that have unlike numbers of NICs."""
-    lines = log.evidence.of("nics")
-    counts = {line.speaker.partition(":")[0]: line.values["names"].count("[") for line in lines}
-    if len({*counts.values()}) > 1:
-        yield Diagnosis(
-            "note",
-            "uneven_nodes",
-            f"Nodes are not alike: {' and '.join(map(str, sorted({*counts.values()})))} NICs a node",
-            "collectives go at the pace of the node that has fewest",
-            "see that every node has its full set, or leave out the node that has not",
-            "",
-            lines,
-        )
+    """Nodes of one job that have unlike numbers of ranks or NICs."""
+    lines, of_nics = log.evidence.of("test_rank"), log.evidence.of("nics")
+    ranks = Counter(line.speaker for line in lines)
+    if len({line.values["rank"] for line in lines}) < len(lines):
+        ranks.clear()  # several jobs
+    nics = {line.speaker.partition(":")[0]: line.values["names"].count("[") for line in of_nics}
+    for what, counts in (("ranks", ranks), ("NICs", nics)):
+        *whole, last = [*counts.values()] or [0]
+        # A list that is cut lacks ranks of its last node.
+        if whole and len({*whole, max(last, min(whole))}) > 1:
+            yield Diagnosis(
+                "note",
+                "uneven_nodes",
+                f"Nodes are not alike: {' and '.join(map(str, sorted({*whole, last})))} {what} a node",
+                "collectives go at the pace of the node that has fewest",
+                "see that every node has its full set, or leave out the node that has not",
+                "",
+                lines or of_nics,
+            )
 
 
 def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ccbench.analysis.findings import (
     PREDICTION_ERROR_LIMIT,
     SEVERITIES,
+    default_loses,
     findings_of,
     run_findings,
     variant_findings,
@@ -143,7 +144,7 @@ def test_simulated_and_emulated_runs_are_told(tmp_path: Path) -> None:
     )
     assert "simulation" in kinds(simulated)
     assert "emulation" in kinds(emulated)
-    assert not {"not_monotone", "slower_than_predicted"} & set(kinds(emulated))
+    assert "slower_than_predicted" not in kinds(emulated)
 
 
 @given(times=st.lists(st.floats(1e-7, 10.0), min_size=9, max_size=9), simulated=st.booleans())
@@ -293,3 +294,14 @@ def test_of_doubtful_times_no_variant_is_praised(points: tuple[Point, ...]) -> N
     ]
     sentence = variant_sentence(doubtful, VARIANTS)
     assert sentence.startswith("CANNOT SAY which variant helps")
+
+
+def test_a_default_that_loses_is_found_and_the_winner_named(near: Point) -> None:
+    default = timed(replace(near, algorithm="default"), 2e-5)
+    tree = replace(near, algorithm="tree")
+    (finding,) = default_loses([default, timed(tree, 1e-5)])
+    assert (finding.kind, "force tree" in finding.advice) == ("default_loses", True)
+    assert not [*default_loses([default, timed(tree, 1.99e-5)])]
+    assert not [*default_loses([default, timed(replace(tree, groups="rank // 2"), 1e-5)])]
+    noisy = timed(replace(near, algorithm="default"), 2e-5, width=1.9)
+    assert not [*default_loses([noisy, timed(tree, 1e-5, width=1.9)])]

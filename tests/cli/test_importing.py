@@ -443,7 +443,7 @@ def test_a_variable_is_a_sign_where_it_is_set_and_not_where_prose_denies_it(
 
 
 def test_flagged_times_are_the_basis_of_no_advice(ccbench: Command, tmp_path: Path) -> None:
-    # 8 MiB take twice the time of 16 MiB: advice where times are the collective's, none where -C was set.
+    # Slow where times are the collective's; nothing is said where -C was set.
     rows = [row(8 << 20, time=900.0), row(16 << 20, time=400.0)]
     for text, advised, code in (
         (output(rows), True, 1),
@@ -452,7 +452,6 @@ def test_flagged_times_are_the_basis_of_no_advice(ccbench: Command, tmp_path: Pa
         (tmp_path / "log.txt").write_text(text)
         assert ccbench("import", "log.txt", "-o", f"run-{advised}").code == code
         page = ccbench("report", f"run-{advised}", "--format", "md").ends(code).out
-        assert ("slower than the next larger one" in page) is advised
         assert page.startswith("CANNOT SAY: ") is not advised
 
 

@@ -2,21 +2,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ccbench.analysis.findings import findings_of
 from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.case_table import screen_table
 from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import points_of
 from ccbench.report.writing import write_report
-from ccbench.results import Point, Run
+from ccbench.results import Run
 
 from .synthetic import case, failed, flagged, write_run
 
@@ -50,10 +48,6 @@ def found(run: Run) -> list[dict[str, str]]:
 def numbers(ratio: str) -> list[float]:
     """The ratio and the ends of its interval."""
     return [float(word.strip("[],")) for word in ratio.split()]
-
-
-def dips_and_turns(points: Sequence[Point]) -> list[str]:
-    return [finding.kind for finding in findings_of(points) if finding.kind == "not_monotone"]
 
 
 def groups_run(path: Path, **edits: Any) -> Run:
@@ -162,18 +156,3 @@ def test_a_run_without_any_sharing_has_no_table(tmp_path: Path) -> None:
     assert not found(run)
     (page,) = write_report([run], tmp_path / "report", ("md",))
     assert "## Sharing" not in page.read_text(encoding="utf-8")
-
-
-def test_the_time_of_both_together_is_no_dip_nor_turn_of_a_collective(tmp_path: Path) -> None:
-    cases = [
-        case("all_reduce", "ring", 2**power, mode=OVERLAP, overlap_with="matmul")
-        for power in (10, 20)
-    ]
-    run = write_run(tmp_path / "run", cases, {0: taking(5e-3), 1: taking(1e-3)})
-    assert dips_and_turns(points_of(run)) == []
-    plain = write_run(
-        tmp_path / "plain",
-        [replace(case, mode="streaming", overlap_with="") for case in cases],
-        {0: taking(5e-3), 1: taking(1e-3)},
-    )
-    assert len(dips_and_turns(points_of(plain))) == 1

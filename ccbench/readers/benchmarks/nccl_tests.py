@@ -530,7 +530,7 @@ def _built(
     collective = named or likely_collective(table.rows, columns, listed)
     facts = {
         **run.config,
-        **({"backend": table.library} if table.library not in ("", "nccl") else {}),
+        **({"backend": table.library} if table.library.upper() not in ("", "NCCL") else {}),
     }
     facts |= {name: written[name] for name in ("backend", "backend_version") if name in written}
     if table.wrong_values is not None:

@@ -27,7 +27,7 @@ smoke: install ## a minute and a half: a run, the same again, a comparison, a pa
 	$(BIN)/ccbench compare $(SMOKE)/base $(SMOKE)/new -o $(SMOKE)/comparison.md || test $$? = 1 -o $$? = 3
 	$(BIN)/ccbench report $(SMOKE)/new -o $(SMOKE)/report.html
 	$(BIN)/ccbench report $(SMOKE)/new --format nccl-tests -o $(SMOKE)/log
-	$(BIN)/ccbench import $(SMOKE)/log/*.txt -o $(SMOKE)/imported
+	$(BIN)/ccbench check $(SMOKE)/log/*.txt -o $(SMOKE)/imported
 
 static: install install-lint lint types ## what a minute shows: style, types, layers, sizes, and that all tests are there
 	$(BIN)/pytest -q tests/test_layers.py tests/test_budget.py tests/test_imports.py tests/test_readme.py

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
 from ccbench.analysis.gate import ended
@@ -14,11 +14,19 @@ from ccbench.analysis.hang_rules import UNSURE, hang_diagnoses
 from ccbench.analysis.machine_rules import machine_rules
 from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
 from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, speed_verdicts, unmeasured
+from ccbench.cases.measurement import EXIT_CODES, Status
+from ccbench.errors import UsageError
 from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
-from ccbench.results import load_run
-from ccbench.results.imported_runs import Imported, import_logs, write_import
+from ccbench.results import Run, load_run
+from ccbench.results.imported_job import import_job
+from ccbench.results.imported_runs import (
+    Imported,
+    import_logs,
+    replacing_import,
+    write_import,
+)
 from ccbench.results.systems import Pricer
 from ccbench.topology.diagnosis import diagnose as findings_of_machine
 from ccbench.topology.graph import TopologyClass
@@ -34,19 +42,35 @@ class Outcome(IntEnum):
 
 
 @dataclass(frozen=True)
+class Measured:
+    """Tables and traces of evidence, as a run where they have a row. untimed: verdicts on files that have none."""
+
+    files: tuple[Imported, ...] = ()
+    run: Run | None = None
+    untimed: tuple[SpeedVerdict, ...] = ()
+    verdicts: tuple[SpeedVerdict, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Answer:
     """sentence: the first that a person reads. diagnoses: the gravest first. remarks: what else to know.
 
-    exit_code: of the outcome, or of rows whose program crashed, hung or was cut.
+    measured: tables and traces. exit_code: of the outcome, or of rows whose program crashed, hung or was cut.
     """
 
     outcome: Outcome
     sentence: str
     diagnoses: tuple[Diagnosis, ...]
     evidence: Evidence
-    verdicts: tuple[SpeedVerdict, ...] = ()
+    measured: Measured
     remarks: tuple[str, ...] = ()
     exit_code: int = 0
+
+    @property
+    def verdicts(self) -> tuple[SpeedVerdict, ...]:
+        """Verdicts on what was measured, of files without a row first."""
+        return self.measured.verdicts
 
 
 Rule = Callable[[Evidence], Iterator[Diagnosis]]
@@ -71,9 +95,19 @@ RULES: tuple[Rule, ...] = (hang_diagnoses, machine_rules, nccl_diagnoses, machin
 """Rules on evidence; each yields what it sees, in any order."""
 
 
-def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
-    """Return what ``evidence`` shows. system: what the user states of where tables were measured."""
-    verdicts, notes, files = measured(evidence, system)
+def answer_of(
+    evidence: Evidence,
+    system: StatedSystem,
+    folder: Path | None = None,
+    force: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Answer:
+    """Return what ``evidence`` shows. system: what the user states of where tables were measured.
+
+    folder: where tables and traces are kept as a run, in the place of an earlier one of the same files, with
+    ``force`` of any. progress: is given a line before every case. Raises RunFolderError where something else is there.
+    """
+    measured = _measured(evidence, system, folder, force, progress)
     # What readers could not take as it stands.
     warnings = [
         f"{name}{f':{warning.line}' if warning.line else ''}: {warning.text}"
@@ -83,7 +117,8 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
     warnings += [
         warning.text for warning in (evidence.trace.warnings if evidence.trace else ())
     ]
-    remarks = (*evidence.problems, *warnings, *notes)
+    remarks = (*evidence.unopened, *evidence.problems, *warnings, *measured.remarks)
+    verdicts = measured.verdicts
     diagnoses = [
         *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict, evidence)),
         *(diagnosis for rule in RULES for diagnosis in rule(evidence)),
@@ -96,38 +131,49 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
     diagnoses.sort(
         key=lambda diagnosis: (GRAVITY[diagnosis.severity], diagnosis.kind in UNSURE)
     )
-    has_cases = any(file.cases for file in files)
-    outcome = _outcome(evidence, diagnoses, verdicts, has_cases)
+    outcome = _outcome(evidence, diagnoses, verdicts, measured.run is not None)
+    codes = [file.exit_code for file in measured.files if file.cases]
+    if evidence.unopened or (codes and any(file.refused for file in measured.files)):
+        codes.append(EXIT_CODES[Status.FAILED])
     return Answer(
         outcome,
         _sentence(outcome, evidence, diagnoses, verdicts, remarks),
         tuple(diagnoses),
         evidence,
-        verdicts,
+        measured,
         remarks,
-        ended(
-            min(filter(None, (file.exit_code for file in files if file.cases)), default=0),
-            outcome,
-        ),
+        ended(min(filter(None, codes), default=0), outcome),
     )
 
 
-def measured(
-    evidence: Evidence, system: StatedSystem
-) -> tuple[tuple[SpeedVerdict, ...], tuple[str, ...], tuple[Imported, ...]]:
-    """Return (verdicts on the tables of the evidence, remarks of their import, files)."""
-    imported_files = import_logs(evidence.logs, system)
-    verdicts, pricer = unmeasured(imported_files), Pricer()
-    if any(file.cases for file in imported_files):
-        with tempfile.TemporaryDirectory(prefix="ccbench-diagnose-") as folder:
-            write_import(Path(folder) / "run", imported_files, system, "diagnose", pricer)
-            verdicts = (
-                *verdicts,
-                *speed_verdicts(load_run(Path(folder) / "run", details=False)),
-            )
-    notes = (note for file in imported_files for note in (*file.notes, *file.refused))
-    remarks = tuple(dict.fromkeys((*notes, *pricer.remarks, *pricer.problems)))
-    return verdicts, remarks, imported_files
+def _measured(
+    evidence: Evidence,
+    system: StatedSystem,
+    folder: Path | None,
+    force: bool,
+    progress: Callable[[str], None] | None,
+) -> Measured:
+    """Tables of ``evidence`` with their verdicts; with a ``folder`` its traces too, and all are kept there."""
+    files, pricer, problems = import_logs(evidence.logs, system), Pricer(), list[str]()
+    if folder is not None and evidence.traces:
+        try:
+            files = (*files, import_job(evidence.traces, system))
+        except UsageError as error:
+            problems.append(str(error))
+    run, untimed = None, unmeasured(files)
+    if any(file.cases for file in files):
+        sources = [file.log.source for file in files]
+        name = sources[0] if len(sources) == 1 else f"{len(sources)} files"
+        with (
+            TemporaryDirectory(prefix="ccbench-check-") as temporary,
+            replacing_import(folder or Path(temporary, "run"), sources, force) as new,
+        ):
+            write_import(new, files, system, name, pricer, progress)
+            run = load_run(new, details=False)
+    notes = (note for file in files for note in (*file.notes, *file.refused))
+    remarks = tuple(dict.fromkeys((*notes, *pricer.remarks, *pricer.problems, *problems)))
+    verdicts = (*untimed, *(speed_verdicts(run) if run is not None else ()))
+    return Measured(files, run, untimed, verdicts, remarks)
 
 
 def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis]:

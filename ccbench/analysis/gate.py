@@ -17,7 +17,6 @@ from ccbench.analysis.speed_verdict import (
     WORDS,
     SpeedVerdict,
     SpeedWord,
-    expected_from,
     is_measurement,
     speed_verdicts,
 )
@@ -161,8 +160,12 @@ def gate_outcome(
     runs: Sequence[Run],
     further: Sequence[SpeedVerdict] = (),
     own_code: int = PASSES,
+    answer: str = "",
 ) -> GateOutcome:
-    """Outcome of ``gate`` on all ``runs`` together, and on ``further`` verdicts, of files that gave no run."""
+    """Outcome of ``gate`` on all ``runs`` together, and on ``further`` verdicts, of files that gave no run.
+
+    answer: sentence of ``own_code``, where that is an outcome of its own.
+    """
     verdicts, checks = [*further], list[tuple[int, str]]()
     for run in runs:
         machine = machine_verdict(run)
@@ -176,12 +179,12 @@ def gate_outcome(
             (UNDECIDED if part.word in undecided else part.word.exit_code, str(part))
             for part in parts
         ]
-        threshold = " ".join(filter(None, (f"{threshold}.", expected_from(verdicts))))
     else:
         threshold = gate.limits.threshold
         checks += [(FAILS, str(part)) for part in parts if part.word is SpeedWord.WRONG]
         checks += within(gate.limits, runs)
-    checks = checks or [(UNDECIDED, "nothing was measured that could be judged")]
+    if answer and (not checks or own_code not in {code for code, _ in checks}):
+        checks.insert(0, (own_code if own_code in GRAVEST else UNDECIDED, answer))
     code, reason = min(checks, key=lambda check: GRAVEST.index(check[0]))
     if code == PASSES and own_code:
         reason = f"what was measured is not whole: {reason}"

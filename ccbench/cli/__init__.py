@@ -19,11 +19,10 @@ from typing import NoReturn
 import click
 
 from ccbench.cli.calibrate import calibrate
+from ccbench.cli.checking import check
 from ccbench.cli.compare import compare
-from ccbench.cli.diagnose import diagnose
 from ccbench.cli.doctor import doctor
 from ccbench.cli.helping import show_help
-from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
 from ccbench.cli.output import (
     WatchedStream,
@@ -70,8 +69,7 @@ for _command in (
     run,
     report,
     compare,
-    import_files,
-    diagnose,
+    check,
     predict,
     calibrate,
     topo,

@@ -65,13 +65,14 @@ def gated(
     own_code: int,
     runs: Sequence[Run],
     further: Sequence[SpeedVerdict] = (),
+    answer: str = "",
 ) -> Gated:
     """Hold ``runs`` and ``further`` verdicts against ``gate``; without one their words are the exit code.
 
-    own_code: exit code of the command but for verdicts.
+    own_code: exit code of the command but for verdicts. answer: the sentence of that code, where it has one.
     """
     from ccbench.analysis.gate import ended, gate_outcome, verdict_code
 
     if gate is None:
         return Gated(None, ended(own_code, verdict_code(runs, further)))
-    return Gated(gate_outcome(gate, runs, further, own_code), own_code)
+    return Gated(gate_outcome(gate, runs, further, own_code, answer), own_code)

@@ -17,7 +17,7 @@ from textwrap import dedent
 from ccbench.errors import CcbenchError, MachineError, UsageError
 from ccbench.readers import machines
 from ccbench.readers.benchmarks import log_of_text
-from ccbench.readers.benchmarks.log import ImportedLog
+from ccbench.readers.benchmarks.log import ImportedLog, LogOutcome
 from ccbench.readers.lines import (
     file_text,
     is_description,
@@ -73,16 +73,20 @@ class TextPart:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Contents of files. problems: why a part could not be read, or how it was, a line each."""
+    """Contents of files. traces: paths of ``trace``. problems: why a part could not be read, or how,
+    unopened: why a file could not, a line each.
+    """
 
     files: tuple[str, ...] = ()
     statements: tuple[Statement, ...] = ()
     machines: tuple[tuple[str, Topology], ...] = ()
     logs: tuple[tuple[Path, ImportedLog], ...] = ()
     trace: Trace | None = None
+    traces: tuple[Path, ...] = ()
     parts: tuple[TextPart, ...] = ()
     unread: tuple[TextPart, ...] = ()
     problems: tuple[str, ...] = ()
+    unopened: tuple[str, ...] = ()
 
     def of(self, *kinds: str) -> list[Statement]:
         """Statements of ``kinds``, in the order in which they were said."""
@@ -100,7 +104,7 @@ class Evidence:
 
 
 def read_evidence(paths: Sequence[Path]) -> Evidence:
-    """Return what the files at ``paths`` say together; UsageError where one cannot be opened.
+    """Return what the files at ``paths`` say together; UsageError where none can be opened.
 
     Folders, archives and dumps of a job are read as one recorded job.
     """
@@ -111,11 +115,13 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     for path in traces:
         with suppress(OSError), path.open("rb") as file:
             dumps += [path] * file.read(64).lstrip().startswith(_DUMPS)
-    texts = [
-        (path, file_text(path, "what a tool printed", "that matters"))
-        for path in paths
-        if path not in traces or (path.is_file() and path not in dumps)
-    ]
+    texts, unopened = list[tuple[Path, str]](), list[UsageError]()
+    for path in paths:
+        if path not in traces or (path.is_file() and path not in dumps):
+            try:
+                texts.append((path, file_text(path, "what a tool printed", "that matters")))
+            except UsageError as error:
+                unopened.append(error)
     traces += [
         path
         for path, text in texts
@@ -130,12 +136,15 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
             trace = read_traces(traces)
         except UsageError as error:
             problems.append(str(error))
+    if unopened and not (trace or any(part.parts for part in evidence)):
+        raise unopened[0]
     return Evidence(
         tuple(str(path) for path in paths),
         tuple(statement for part in evidence for statement in part.statements),
         tuple(machine for part in evidence for machine in part.machines),
         tuple(log for part in evidence for log in part.logs),
         trace,
+        tuple(traces) if trace is not None else (),
         (
             *(part for single in evidence for part in single.parts),
             *(
@@ -146,6 +155,7 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
         ),
         tuple(part for single in evidence for part in single.unread),
         tuple(problems),
+        tuple(map(str, unopened)),
     )
 
 
@@ -188,6 +198,8 @@ def _untagged(text: str) -> tuple[str, str]:
 
 def _of_text(path: Path, original: str) -> Evidence:
     name = path.name
+    if not original.strip():
+        return Evidence((str(path),), problems=(f"{name}: is empty; give what a tool printed",))
     if is_description(original):
         return Evidence(
             (str(path),), unread=(TextPart(name, "", 1, len(plain_lines(original))),)
@@ -211,7 +223,9 @@ def _of_text(path: Path, original: str) -> Evidence:
     logs = []
     with suppress(CcbenchError):
         log = log_of_text(original, name)
-        logs += [(path, replace(log, source=str(path)))] * bool(log.tables)
+        # A program may end before its first table.
+        if log.tables or log.outcome in (LogOutcome.CRASHED, LogOutcome.HUNG):
+            logs.append((path, replace(log, source=str(path))))
         # The line that its detail quotes.
         owners |= {int(number): log.tool for number in re.findall(r"^line (\d+):", log.detail)}
     owned_by += ((OWNED_BY_MACHINES[form], form.replace("_", " ")) for form, _ in topologies)

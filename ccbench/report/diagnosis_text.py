@@ -8,6 +8,8 @@ from typing import Any
 from ccbench.analysis.diagnose import Answer
 from ccbench.readers.evidence import TextPart
 from ccbench.report.present import first, values_of, wrapped
+from ccbench.report.run_screen import verdict_rows
+from ccbench.report.wording import measured_text, points_of, speed_lines
 from ccbench.units import plain, plural
 
 MOST_FINDINGS = 8
@@ -16,15 +18,17 @@ MOST_FINDINGS = 8
 MOST_PARTS = 12
 """Ranges of lines that the screen shows."""
 
-MOST_REMARKS = 4
+FEW = 5
+"""Verdicts that have a sentence each."""
 
 SENTENCES = 1000
 """Characters of the longest sentence that is shown."""
 
 
 def diagnosis_lines(answer: Answer, width: int) -> Iterator[str]:
-    """Yield the answer, the findings, what was read and what was not."""
+    """Yield the answer, what was measured, the findings, what was read and what was not."""
     yield from wrapped(plain(answer.sentence, SENTENCES), width)
+    yield from _measured_lines(answer, width)
     for diagnosis in answer.diagnoses[:MOST_FINDINGS]:
         yield ""
         # The first sentence of all is not read twice.
@@ -52,8 +56,19 @@ def diagnosis_lines(answer: Answer, width: int) -> Iterator[str]:
     yield from _part_lines(
         "Not read (no reader knows these lines)", answer.evidence.unread, width
     )
-    for remark in first(answer.remarks, MOST_REMARKS, "... and {} more notes, in --json"):
-        yield from wrapped(f"note: {plain(remark, SENTENCES)}", width)
+
+
+def _measured_lines(answer: Answer, width: int) -> Iterator[str]:
+    """Yield verdicts besides the answer's, many as a table; without one what was measured."""
+    run, verdicts = answer.measured.run, answer.verdicts
+    if len(verdicts) > FEW:
+        yield from verdict_rows(verdicts, width)
+        return
+    figures = [measured_text(points_of(run))] if run is not None and not verdicts else []
+    # What the program died of is the answer then.
+    for line in (*speed_lines([each for each in verdicts if not each.crashed]), *figures):
+        if line not in answer.sentence:
+            yield from wrapped(line, width)
 
 
 def _part_lines(label: str, parts: Sequence[TextPart], width: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""docs/diagnose.md shows what ccbench prints."""
+"""docs/check.md shows what ccbench prints."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ccbench.cli.stating import stated_system
 from ccbench.readers.evidence import read_evidence
 from ccbench.report.diagnosis_text import diagnosis_lines
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "diagnose.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "check.md"
 EXAMPLE = re.compile(
-    r"### \d+\. (?P<title>.+?)\n.*?```text paste\n(?P<paste>.*?)\n```\n\n`ccbench diagnose (?P<name>\S+?)"
+    r"### \d+\. (?P<title>.+?)\n.*?```text paste\n(?P<paste>.*?)\n```\n\n`ccbench check (?P<name>\S+?)"
     r"(?: --machine (?P<machine>\S+))?` \(exit (?P<code>\d)\):\n\n```text answer\n(?P<answer>.*?)\n```",
     re.DOTALL,
 )

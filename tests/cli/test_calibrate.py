@@ -158,7 +158,7 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
 ) -> None:
     assert LOGS is not None
     assert ccbench(
-        "import", str(LOGS / f"{log}.txt"), "--machine", "dgx-a100", *more, "-o", "run"
+        "check", str(LOGS / f"{log}.txt"), "--machine", "dgx-a100", *more, "-o", "run"
     ).done
     assert ccbench("calibrate", "run", "-o", "mine.yaml").done
     calibrated = load_calibrated(tmp_path / "mine.yaml")
@@ -192,7 +192,7 @@ def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
     ccbench: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "log.txt").write_text(output().replace("H100 80GB HBM3", "GeForce RTX 4090"))
-    assert ccbench("import", "log.txt", "-o", "run").code == 3
+    assert ccbench("check", "log.txt", "-o", "run").code == 3
     ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").refused
     assert (
         "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA GeForce RTX 4090"

@@ -1,4 +1,4 @@
-"""``ccbench diagnose`` as people type it."""
+"""``ccbench check`` as people type it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def paste(tmp_path: Path) -> str:
 
 
 def test_the_answer_is_the_first_line_and_the_exit_code(ccbench: Command, paste: str) -> None:
-    ended = ccbench("diagnose", paste)
+    ended = ccbench("check", paste)
     assert ended.code == 1
     assert ended.out.splitlines()[0].startswith(
         "PROBLEM: Data between nodes goes over TCP sockets"
@@ -35,13 +35,13 @@ def test_the_answer_is_the_first_line_and_the_exit_code(ccbench: Command, paste:
 
 def test_stdin_is_a_file_like_others(ccbench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SOCKETS.encode())))
-    ended = ccbench("diagnose", "-")
+    ended = ccbench("check", "-")
     assert ended.code == 1
     assert "  stdin:7: NET/IB : No device found." in ended.out
 
 
 def test_json_has_what_the_screen_has(ccbench: Command, paste: str) -> None:
-    document = json.loads(ccbench("diagnose", paste, "--json").out)
+    document = json.loads(ccbench("check", paste, "--json").out)
     assert document["outcome"] == "problem"
     assert document["sentence"].startswith("PROBLEM: ")
     (finding,) = document["findings"]
@@ -57,7 +57,7 @@ def test_json_has_what_the_screen_has(ccbench: Command, paste: str) -> None:
 
 def test_files_of_one_incident_are_one_answer(ccbench: Command, paste: str) -> None:
     Path("ports.txt").write_text(ibstat(DOWN, UP), encoding="utf-8")
-    ended = ccbench("diagnose", paste, "ports.txt")
+    ended = ccbench("check", paste, "ports.txt")
     assert ended.code == 1
     assert "(and 1 more problem)" in " ".join(ended.out.splitlines()[:2])
     assert "ports.txt:5: mlx5_0 port 1" in ended.out
@@ -75,11 +75,11 @@ def test_mistakes_are_one_line(
     ccbench: Command, paste: str, arguments: tuple[str, ...], message: str
 ) -> None:
     assert paste
-    assert message in ccbench("diagnose", *arguments).refused.err
+    assert message in ccbench("check", *arguments).refused.err
 
 
 def test_an_empty_file_is_not_recognised(ccbench: Command, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
-    ended = ccbench("diagnose", "empty.txt")
+    ended = ccbench("check", "empty.txt")
     assert (ended.code, ended.err) == (3, "")
     assert ended.out.startswith("CANNOT SAY: no line is of a form that ccbench knows")

@@ -26,7 +26,7 @@ STATED = ("--network", "ib-ndr-400x8")
 def gated(ccbench: Command, text: str, *options: str) -> tuple[int, str]:
     """Exit code, and the last line of stdout, of an import."""
     Path("log.txt").write_text(text)
-    ended = ccbench("import", "log.txt", *options, "-o", "run", "--force")
+    ended = ccbench("check", "log.txt", *options, "-o", "run", "--force")
     return ended.code, ended.out.splitlines()[-1]
 
 
@@ -59,7 +59,7 @@ def test_the_gravest_verdict_is_the_exit_code_and_the_last_line_says_why(
         assert (reported.code, reported.out.splitlines()[-1]) == (code, line)
     document = ccbench("report", "run", "--gate", "--json").json["gate"]
     assert (document["exit_code"], document["sentence"]) == (code, line)
-    imported = ccbench("import", "log.txt", *options, "--json", "--gate")
+    imported = ccbench("check", "log.txt", *options, "--json", "--gate")
     assert (imported.code, imported.json["gate"]["sentence"]) == (code, line)
     assert ccbench("report", "run").code == code, (
         "a word has one exit code, with a gate or without"
@@ -172,7 +172,7 @@ def test_a_mistake_in_a_gate_file_has_its_line_and_what_is_expected(
     text = gates.read_text()
     assert old in text
     gates.write_text(text.replace(old, new, 1))
-    mistake = ccbench("import", "log.txt", "--gate", "gates.yaml").refused.err
+    mistake = ccbench("check", "log.txt", "--gate", "gates.yaml").refused.err
     assert mistake.startswith("ccbench: error: gates.yaml:")
     assert words in mistake
 
@@ -180,7 +180,7 @@ def test_a_mistake_in_a_gate_file_has_its_line_and_what_is_expected(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("import", "log.txt", "--gate", "slow"),
+        ("check", "log.txt", "--gate", "slow"),
         ("run", "all_reduce", "--gate", "absent.yaml"),
         (*PREDICT, "--algorithm", "ring", "--gate-file", "gates.yaml"),
         (*PREDICT, "--model", "schedule", "--gate-file", "gates.yaml"),
@@ -197,7 +197,7 @@ def test_junit_has_a_case_for_every_collective_and_regime(ccbench: Command) -> N
     ends = {}
     for text in (ALL_RIGHT, SLOW, ONE_WRONG, UNKNOWN, FAST):
         Path("log.txt").write_text(text)
-        ccbench("import", "log.txt", *STATED * (text is SLOW), "-o", "run", "--force")
+        ccbench("check", "log.txt", *STATED * (text is SLOW), "-o", "run", "--force")
         xml = ccbench("report", "run", "--format", "junit").out
         suite = ElementTree.fromstring(xml)
         cases = list(suite.iter("testcase"))

@@ -1,4 +1,4 @@
-"""``ccbench import``: any tool's output in, a run out, and nothing lost without a word."""
+"""``ccbench check``: any tool's output in, a run out, and nothing lost without a word."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def log(tmp_path: Path) -> None:
 @pytest.fixture
 def imported(ccbench: Command) -> None:
     """The run of it."""
-    assert ccbench("import", "log.txt", "-o", "run").code == 1
+    assert ccbench("check", "log.txt", "-o", "run").code == 1
 
 
 def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> None:
-    ended = ccbench("import", "log.txt", "-o", "run")
+    ended = ccbench("check", "log.txt", "-o", "run")
     assert ended.code == 1
     assert "log.txt: nccl-tests, 1 table, 4 rows, 1 wrong" in ended.out
     assert "wrote run" in ended.out
@@ -63,19 +63,19 @@ def test_a_machine_that_the_log_shows_is_taken_and_said(
     ccbench: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
-    ended = ccbench("import", "log.txt", "-o", "run").done
+    ended = ccbench("check", "log.txt", "-o", "run").done
     assert (
         "note: log.txt: taken as --machine hgx-h100: lines 6 to 13 list NVIDIA H100 80GB HBM3"
         in ended.err
     )
     assert None not in [point.predicted_seconds for point in load_run(tmp_path / "run").points]
     (tmp_path / "bare.txt").write_text(ALL_RIGHT.replace("NVIDIA H100 80GB HBM3", ""))
-    (reading, *_) = ccbench("import", "bare.txt").done.out.splitlines()
+    (reading, *_) = ccbench("check", "bare.txt").done.out.splitlines()
     assert reading.startswith(
         "NORMAL: nccl all_reduce, 8 ranks: middle sizes 72.7 GB/s at 2 MiB; normal for "
     )
     assert reading.endswith("; name it with --machine")
-    ended = ccbench("import", "log.txt", "--json")
+    ended = ccbench("check", "log.txt", "--json")
     assert [file["machine"] for file in ended.json["files"]] == ["hgx-h100"]
 
 
@@ -86,10 +86,10 @@ def test_the_first_sentence_says_whether_the_numbers_are_normal(
     ccbench: Command, tmp_path: Path, text: str, word: str, code: int
 ) -> None:
     (tmp_path / "log.txt").write_text(text)
-    ended = ccbench("import", "log.txt", "-o", "run")
+    ended = ccbench("check", "log.txt", "-o", "run")
     imported = ended.out.splitlines()
     assert (ended.code, imported[0].split(":")[0]) == (code, word)
-    (verdict,) = ccbench("import", "log.txt", "--json").json["speed_verdicts"]
+    (verdict,) = ccbench("check", "log.txt", "--json").json["verdicts"]
     assert imported[0] == verdict["sentence"]
     assert imported[0].split(":")[0] == verdict["verdict"]
     ended = ccbench("report", "run", "--format", "md")
@@ -160,9 +160,9 @@ def test_wrong_data_are_the_first_sentence_wherever_the_log_says_so(
     ccbench: Command, tmp_path: Path, text: str, words: str
 ) -> None:
     (tmp_path / "log.txt").write_text(OLD)
-    assert ccbench("import", "log.txt").code == 0
+    assert ccbench("check", "log.txt").code == 0
     (tmp_path / "log.txt").write_text(text)
-    ended = ccbench("import", "log.txt", "-o", "run")
+    ended = ccbench("check", "log.txt", "-o", "run")
     first = ended.out.splitlines()[0]
     assert (ended.code, first.split(":")[0]) == (1, "WRONG")
     assert words in first
@@ -181,13 +181,13 @@ def test_wrong_data_of_a_table_that_is_left_out_are_in_the_exit_code(
         "\n".join([*BROADCAST, "# Out of bounds values : 12 FAILED"])
     )
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
-    ended = ccbench("import", "log.txt", "bad.txt")
+    ended = ccbench("check", "log.txt", "bad.txt")
     assert (ended.code, "bad.txt:2: table 1 (4 rows) left out" in ended.err) == (1, True)
     sentence = (
         "WRONG: bad.txt: the closing lines count 12 wrong values, of rows that are left out"
     )
     assert ended.out.startswith(f"{sentence}\nNORMAL: ")
-    ended = ccbench("import", "bad.txt")
+    ended = ccbench("check", "bad.txt")
     assert (ended.code, ended.out.splitlines()[0]) == (1, sentence)
 
 
@@ -225,7 +225,7 @@ def test_what_a_verdict_leaves_out_is_in_the_first_sentence(
     ccbench: Command, tmp_path: Path, text: str, code: int, words: str
 ) -> None:
     (tmp_path / "log.txt").write_text(text)
-    ended = ccbench("import", "log.txt")
+    ended = ccbench("check", "log.txt")
     assert ended.code == code
     first = ended.out.splitlines()[0]
     assert words in first
@@ -245,7 +245,7 @@ def test_less_than_half_of_the_announced_sizes_are_no_normal_run(
     lines = SWEEP.splitlines(keepends=True)
     first = lines.index(next(line for line in lines if line.startswith(" ")))
     (tmp_path / "log.txt").write_text("".join(lines[: first + rows]))
-    ended = ccbench("import", "log.txt", "-o", "run")
+    ended = ccbench("check", "log.txt", "-o", "run")
     sentence = ended.out.splitlines()[0]
     assert (ended.code, sentence.split(":")[0]) == (5, word)
     missing = "4 of 6 announced sizes are missing"
@@ -277,20 +277,20 @@ def test_a_program_that_ends_before_its_first_row_is_told_though_there_is_no_run
     ccbench: Command, tmp_path: Path, text: str, code: int, words: str
 ) -> None:
     (tmp_path / "log.txt").write_text(text)
-    ended = ccbench("import", "log.txt", "-o", "run")
+    ended = ccbench("check", "log.txt", "-o", "run")
     assert ended.code == code
     assert ended.out.startswith(f"PROBLEM: log.txt: {words}")
     assert not (tmp_path / "run").exists()
     assert (
-        ccbench("import", "log.txt", "--json").json["speed_verdicts"][0]["verdict"] == "PROBLEM"
+        ccbench("check", "log.txt", "--json").json["verdicts"][0]["verdict"] == "PROBLEM"
     )
 
 
 def test_a_machine_of_a_file_has_a_verdict_too(ccbench: Command, tmp_path: Path) -> None:
     mine = replace(load_catalog("hgx-h100"), name="mine")
     (tmp_path / "mine.json").write_text(json.dumps(to_plain(mine)))
-    ours = ccbench("import", "log.txt", "--machine", "mine.json", "--json", "-o", "ours").json
-    named = ccbench("import", "log.txt", "--machine", "hgx-h100", "--json", "-o", "named").json
+    ours = ccbench("check", "log.txt", "--machine", "mine.json", "--json", "-o", "ours").json
+    named = ccbench("check", "log.txt", "--machine", "hgx-h100", "--json", "-o", "named").json
     assert ours["speed_verdicts"] == named["speed_verdicts"]
     assert load_run(tmp_path / "ours").manifest.machine == "mine"
 
@@ -320,10 +320,10 @@ def test_four_gpus_of_a_node_have_both_nics_that_are_stated(
         "--network",
         "slingshot-200x2",
     )
-    assert ccbench("import", "log.txt", *machine).done.out.startswith(
+    assert ccbench("check", "log.txt", *machine).done.out.startswith(
         "NORMAL: nccl all_reduce, 64 ranks on 16"
     )
-    few = ccbench("import", "log.txt", *machine[:-1], "ib-ndr-400x8").ends(1)
+    few = ccbench("check", "log.txt", *machine[:-1], "ib-ndr-400x8").ends(1)
     assert "4 of 8 GPUs of a node took part" in few.err
     assert "ib-ndr-400x4 of ib-ndr-400x8" in few.err
 
@@ -341,10 +341,10 @@ def test_ranks_of_the_command_line_in_a_log_count_before_the_machines(
 ) -> None:
     title = "# OSU MPI-CUDA Allreduce Latency Test v5.9\n# Size       Avg Latency(us)\n"
     (tmp_path / "osu.txt").write_text(f"{command}\n\n{title}1024  13.87\n2048  14.42\n")
-    assert ccbench("import", "osu.txt", "--machine", "dgx-a100", "-o", "run").done
+    assert ccbench("check", "osu.txt", "--machine", "dgx-a100", "-o", "run").done
     assert {point.ranks for point in load_run(tmp_path / "run").points} == {ranks}
     stated = ccbench(
-        "import", "osu.txt", "--machine", "dgx-a100", "--ranks", "6", "-o", "stated"
+        "check", "osu.txt", "--machine", "dgx-a100", "--ranks", "6", "-o", "stated"
     ).done
     held = {point.ranks for point in load_run(tmp_path / "stated").points}
     assert held == ({ranks} if command else {6})
@@ -361,7 +361,7 @@ def test_a_broadcast_of_nccl_tests_has_the_ranks_of_its_command(
         "\n".join([command, *BROADCAST, "# Out of bounds values : 0 OK"])
     )
     machine_options = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
-    assert ccbench("import", "bare.txt", *machine_options, "-o", "run").done
+    assert ccbench("check", "bare.txt", *machine_options, "-o", "run").done
     assert {(point.ranks, point.nodes) for point in load_run(tmp_path / "run").points} == {
         (8, 2)
     }
@@ -384,7 +384,7 @@ def test_slow_host_memory_is_laid_to_its_kernels_and_not_to_clocks(
     lines = ["# all_reduce_perf", *CARDS, *[channel] * shown, HEADER, row, closed]
     (tmp_path / "log.txt").write_text("\n".join(lines))
     first, _, finding, *_ = (
-        ccbench("import", "log.txt", "--machine", "rtx-pcie").ends(1).out.splitlines()
+        ccbench("check", "log.txt", "--machine", "rtx-pcie").ends(1).out.splitlines()
     )
     assert first.startswith("SLOW: ")
     how = "likely" if shown else "fits, unproven"
@@ -413,7 +413,7 @@ def test_rates_that_other_sizes_reach_rule_sockets_out_and_a_dip_is_named(
         "\n".join(["# alltoall_perf", *devices, title, *rows, closed])
     )
     machine = ("--machine", "pcie5-x16", "--nodes", "2", "--network", "roce-400x8")
-    out = ccbench("import", "log.txt", *machine).ends(1).out
+    out = ccbench("check", "log.txt", *machine).ends(1).out
     assert out.startswith("SLOW: ")
     assert "sockets" not in out
     assert "slower from 32 MiB to 2 GiB than its own other sizes imply" in out
@@ -437,7 +437,7 @@ def test_a_variable_is_a_sign_where_it_is_set_and_not_where_prose_denies_it(
 ) -> None:
     rows = [row(1 << power, 1.875, time=2**power / 1e4) for power in range(28, 33, 2)]
     (tmp_path / "log.txt").write_text(f"{line}\n{output(rows, range(16))}")
-    out = ccbench("import", "log.txt", "--network", "ib-ndr-400x8").ends(1).out
+    out = ccbench("check", "log.txt", "--network", "ib-ndr-400x8").ends(1).out
     assert out.startswith("SLOW: ")
     assert ("NCCL_IB_DISABLE=1 was seen" in out) is is_sign
 
@@ -450,7 +450,7 @@ def test_flagged_times_are_the_basis_of_no_advice(ccbench: Command, tmp_path: Pa
         (output(rows).replace("   time   algbw", "cputime   algbw"), False, 3),
     ):
         (tmp_path / "log.txt").write_text(text)
-        assert ccbench("import", "log.txt", "-o", f"run-{advised}").code == code
+        assert ccbench("check", "log.txt", "-o", f"run-{advised}").code == code
         page = ccbench("report", f"run-{advised}", "--format", "md").ends(code).out
         assert page.startswith("CANNOT SAY: ") is not advised
 
@@ -459,7 +459,7 @@ def test_json_tells_a_script_what_became_of_every_file(
     ccbench: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
-    ended = ccbench("import", "log.txt", "other.txt", "--json", "-o", "run")
+    ended = ccbench("check", "log.txt", "other.txt", "--json", "-o", "run")
     assert ended.code == 1, "wrong results are graver than a file that is none"
     (file,) = ended.json["files"]
     assert (file["tool"], file["rows"], file["statuses"]) == (
@@ -476,12 +476,12 @@ def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(
 ) -> None:
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
     (tmp_path / "bare.txt").write_text("\n".join([*BROADCAST, "# Out of bounds values : 0 OK"]))
-    partial = ccbench("import", "log.txt", "bare.txt", "-o", "partial")
+    partial = ccbench("check", "log.txt", "bare.txt", "-o", "partial")
     assert partial.code == 5
     assert "bare.txt:" in partial.err
     assert "give --ranks, or --machine and --nodes" in partial.err
     machine_options = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
-    assert ccbench("import", "bare.txt", *machine_options, "-o", "whole").done
+    assert ccbench("check", "bare.txt", *machine_options, "-o", "whole").done
     run = load_run(tmp_path / "whole")
     assert {(point.ranks, point.nodes) for point in run.points} == {(16, 2)}
     assert run.manifest.document["network"] == "ib-ndr-400x8"
@@ -491,9 +491,9 @@ def test_nothing_to_import_is_an_error_and_leaves_no_folder(
     ccbench: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
-    ended = ccbench("import", "other.txt", "absent.txt").ends(2)
+    ended = ccbench("check", "other.txt", "absent.txt").ends(2)
     assert "nothing could be imported" in ended.err
-    assert ccbench("import", "other.txt").code == 3, "no mistake of who typed it"
+    assert ccbench("check", "other.txt").code == 3, "no mistake of who typed it"
     assert "absent.txt" in ended.err
     assert not (tmp_path / "results").exists()
 
@@ -509,26 +509,26 @@ def test_a_folder_gives_its_logs_and_not_its_runs_descriptions_or_binary_files(
     (logs / "manifest.yaml").write_text(
         "- file: log.txt\n  why: all_reduce_bench hung, connection timed out\n"
     )
-    assert ccbench("import", "logs/log.txt", "-o", "logs/runs/one").done
-    ended = ccbench("import", "logs", "-o", "both", "--json").done
+    assert ccbench("check", "logs/log.txt", "-o", "logs/runs/one").done
+    ended = ccbench("check", "logs", "-o", "both", "--json").done
     assert [Path(file["file"]).name for file in ended.json["files"]] == ["log.txt", "wide.txt"]
     assert ended.json["left_out"] == []
     notes = [line for line in ended.err.splitlines() if "passed over" in line]
     assert notes == [
         "note: 1 run folder passed over: use 'ccbench report' or 'ccbench compare'"
     ]
-    named = ccbench("import", "logs/manifest.yaml", "-o", "none").ends(3)
+    named = ccbench("check", "logs/manifest.yaml", "-o", "none").ends(3)
     assert "no benchmark output that ccbench knows" in named.err
-    assert ccbench("diagnose", "logs/manifest.yaml").code == 3
+    assert ccbench("check", "logs/manifest.yaml").code == 3
 
 
 def test_a_long_import_says_how_far_it_is(
     ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccbench.cli.output.PacedLines.SECONDS", 0.0)
-    monkeypatch.setattr("ccbench.cli.importing.LONG_BYTES", 100)
+    monkeypatch.setattr("ccbench.cli.checking.LONG_BYTES", 100)
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
-    ended = ccbench("import", "log.txt", "-o", "run").done
+    ended = ccbench("check", "log.txt", "-o", "run").done
     assert ended.err.startswith("import: reading log.txt\n")
     lines = re.findall(r"^import: (\d+) of (\d+) cases written$", ended.err, re.MULTILINE)
     assert lines == [(str(number), str(len(lines))) for number in range(len(lines))]
@@ -554,14 +554,14 @@ def test_on_a_terminal_progress_takes_one_line_and_leaves_none(
 
 def test_an_empty_stdin_is_named_so(ccbench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    assert "note: stdin: is empty;" in ccbench("import", "-").ends(3).err
+    assert "note: stdin: is empty;" in ccbench("check", "-").ends(3).err
 
 
 def test_without_an_output_the_run_is_the_newest_of_the_results(
     ccbench: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
-    assert ccbench("import", "log.txt").done
+    assert ccbench("check", "log.txt").done
     (folder,) = (tmp_path / "results").iterdir()
     assert folder.name.endswith("-log-imported")
     assert ccbench("report", "--format", "csv").code == 0
@@ -584,7 +584,7 @@ def test_without_an_output_the_run_is_the_newest_of_the_results(
 def test_a_wrong_option_is_refused(
     ccbench: Command, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
-    assert words in ccbench("import", "log.txt", *options).refused.err
+    assert words in ccbench("check", "log.txt", *options).refused.err
 
 
 @pytest.mark.usefixtures("imported")
@@ -638,7 +638,7 @@ def test_library_and_type_of_a_table_that_names_none_are_stated(
         (("--library", "Intel MPI", "--dtype", "float"), "mpi", "float32"),
     ):
         folder = tmp_path / "-".join((backend, "run", *options))
-        ccbench("import", "comms.txt", *options, "-o", str(folder)).ends(
+        ccbench("check", "comms.txt", *options, "-o", str(folder)).ends(
             3 * (backend[1:] == "ccl")
         )
         (point,) = load_run(folder).points

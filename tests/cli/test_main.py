@@ -131,7 +131,7 @@ HOSTILE = "a\x1b]0;owned\x07\x1b[31m\x9b1mb"
 @pytest.mark.parametrize(
     "command",
     [
-        "import",
+        "check",
         "replay",
         "topo",
         "report",
@@ -156,7 +156,7 @@ def test_an_import_prints_its_file_without_control_characters(
 ) -> None:
     log = tmp_path / HOSTILE
     log.write_text(ALL_RIGHT)
-    ended = ccbench("import", str(log), "-o", str(tmp_path / f"{HOSTILE}-run"))
+    ended = ccbench("check", str(log), "-o", str(tmp_path / f"{HOSTILE}-run"))
     assert "owned" in ended.done.out
     assert not set("\x1b\x07\x9b") & set(ended.out + ended.err)
 
@@ -164,7 +164,7 @@ def test_an_import_prints_its_file_without_control_characters(
 @pytest.mark.parametrize(
     "command",
     [
-        "import",
+        "check",
         "replay",
         "topo",
         "plan",

@@ -21,55 +21,55 @@ pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="no cases beside the 
 ANSWERS = (
     # command, files, options, exit code, what stdout says, what it does not
     (
-        "import",
+        "check",
         "logs/01_wrong*.txt",
         "--network slingshot-200x4",
         1,
         "^WRONG: .*2 of 16 cases",
         "NORMAL",
     ),
-    ("import", "logs/05_osu*.txt", "--machine dgx-a100", 0, "1 table, 3 rows", ""),
+    ("check", "logs/05_osu*.txt", "--machine dgx-a100", 0, "1 table, 3 rows", ""),
     (
-        "import",
+        "check",
         "logs/08_nics*.txt",
         "--machine hgx-h100 --nodes 16 --network slingshot-200x2",
         5,
         "^NORMAL: ",
         "FAST",
     ),
-    ("import", "logs/09_h20*.txt", "", 0, "^NORMAL: ", ""),
-    ("import", "logs/12_logger*.txt", "", 0, "1 table, 4 rows", ""),
-    ("import", "logs/13_journal*.txt", "", 0, "1 table, 4 rows", ""),
+    ("check", "logs/09_h20*.txt", "", 0, "^NORMAL: ", ""),
+    ("check", "logs/12_logger*.txt", "", 0, "1 table, 4 rows", ""),
+    ("check", "logs/13_journal*.txt", "", 0, "1 table, 4 rows", ""),
     (
-        "import",
+        "check",
         "logs/16_cputime*.txt",
         "--network ib-ndr-400x8",
         3,
         "^CANNOT SAY: .*flagged cpu_time",
         "NORMAL",
     ),
-    ("import", "logs/21_mi300x*.txt", "", 0, "^NORMAL: .*middle sizes", "FAST"),
-    ("import", "logs/17_csv*.txt", "--ranks 8", 0, "1 table, 2 rows", ""),
+    ("check", "logs/21_mi300x*.txt", "", 0, "^NORMAL: .*middle sizes", "FAST"),
+    ("check", "logs/17_csv*.txt", "--ranks 8", 0, "1 table, 2 rows", ""),
     (
-        "import",
+        "check",
         "logs/18_cause*.txt",
         "--machine pcie5-x16 --nodes 2 --network roce-400x8",
         1,
         "slower from 32 MiB to .*drops or reorders packets",
         "sockets",
     ),
-    ("import", "logs/19b*.txt", "", 0, "^NORMAL: .*647 GB/s", ""),
+    ("check", "logs/19b*.txt", "", 0, "^NORMAL: .*647 GB/s", ""),
     (
-        "import",
+        "check",
         "reports/r17*/log.txt",
         "--machine rtx-pcie",
         1,
         "NCCL_SHM_USE_CUDA_MEMCPY=1",
         "clocks",
     ),
-    ("import", "reports/r18*/log.txt", "", 1, "^SLOW: .*2.8[23] GB/s", ""),
+    ("check", "reports/r18*/log.txt", "", 1, "^SLOW: .*2.8[23] GB/s", ""),
     (
-        "diagnose",
+        "check",
         "reports/r02*/no_gdr.txt",
         "",
         1,
@@ -77,16 +77,16 @@ ANSWERS = (
         "",
     ),
     (
-        "diagnose",
+        "check",
         "reports/r02*/plugin_failed.txt",
         "",
         1,
         "^PROBLEM: The network plug-in found no provider",
         "",
     ),
-    ("diagnose", "reports/r02*/shm.txt", "", 3, r"host memory \(SHM\)", ""),
+    ("check", "reports/r02*/shm.txt", "", 3, r"host memory \(SHM\)", ""),
     (
-        "diagnose",
+        "check",
         "reports/r02*/socket.txt",
         "",
         1,
@@ -122,16 +122,16 @@ ANSWERS = (
         "links",
     ),
     ("replay", "reports/r14*/log.txt", "", 0, "rank 2 stopped in call 3", ""),
-    ("diagnose", "reports/r20*/p2pbw.txt", "", 1, "6.11 GB/s in both directions together", ""),
+    ("check", "reports/r20*/p2pbw.txt", "", 1, "6.11 GB/s in both directions together", ""),
     (
-        "diagnose",
+        "check",
         "reports/r20*/ibstat.txt",
         "",
         1,
         r"mlx5_0 \(Polling\); up: mlx5_1 400 Gb/s",
         "",
     ),
-    ("diagnose", "reports/r20*/ibdev.txt", "", 3, "2 of 4 ports of NICs are down", ""),
+    ("check", "reports/r20*/ibdev.txt", "", 3, "2 of 4 ports of NICs are down", ""),
 )
 
 
@@ -154,6 +154,6 @@ def test_what_somebody_posted_is_answered(
 def test_a_version_in_an_indented_log_is_found(ccbench: Command) -> None:
     (path,) = CASES.glob("logs/02_indented*.txt")
     folder = Path("out")
-    assert ccbench("import", str(path), "-o", str(folder)).code in (0, 5)
+    assert ccbench("check", str(path), "-o", str(folder)).code in (0, 5)
     versions = {point.backend_version for point in load_run(folder).points}
     assert versions == {"NCCL 2.20.5"}

@@ -27,7 +27,7 @@ def test_a_planted_slow_down_has_one_word_and_one_exit_code_everywhere(
     for title, seconds, word, where in PLANTED:
         Path("log.txt").write_text(table(machine, rows, seconds))
         code = CODES[word]
-        imported = ccbench("import", "log.txt", "-o", "run", "--force")
+        imported = ccbench("check", "log.txt", "-o", "run", "--force")
         sentence = imported.out.splitlines()[0]
         assert (sentence.partition(":")[0], imported.code) == (word, code), (title, sentence)
         assert where in sentence, title
@@ -36,11 +36,11 @@ def test_a_planted_slow_down_has_one_word_and_one_exit_code_everywhere(
         )
         compared = ccbench("compare", f"published:{machine}", "run").ends(code)
         assert sentence in " ".join(compared.out.split()), title
-        strict = ccbench("import", "log.txt", "-o", "gated", "--force", "--gate", "normal")
+        strict = ccbench("check", "log.txt", "-o", "gated", "--force", "--gate", "normal")
         strict.ends(3 if word in ("LOW", "FAST") else code)
         outcome = {0: "PASS", 1: "FAIL", 3: "CANNOT SAY"}[strict.code]
         assert f"\ngate: {outcome} (exit code {strict.code}): " in strict.out, title
-        assert ccbench("diagnose", "log.txt").code == code, title
+        assert ccbench("check", "log.txt").code == code, title
 
 
 on_h200 = pytest.mark.parametrize("machine", ["hgx-h200"])
@@ -59,7 +59,7 @@ def test_half_a_log_that_is_slow_fails_whichever_half_it_is(
         (beside(slow, good), 2),
     ):
         Path("log.txt").write_text(text)
-        ended = ccbench("import", "log.txt", "-o", "run", "--force", "--gate")
+        ended = ccbench("check", "log.txt", "-o", "run", "--force", "--gate")
         assert (ended.code, ended.out.startswith("SLOW: ")) == (1, True)
         assert f", the worst of {halves}" in ended.out.splitlines()[0]
 
@@ -70,5 +70,5 @@ def test_a_size_that_costs_100_times_needs_no_name_of_a_machine(
 ) -> None:
     text = table(machine, rows, scaled("predicted_seconds", 100, 256 * MIB, 256 * MIB))
     Path("log.txt").write_text("".join(re.findall("(?!.*Rank).*\n", text)))
-    ended = ccbench("import", "log.txt", "--ranks", "8", "--gate").ends(1)
+    ended = ccbench("check", "log.txt", "--ranks", "8", "--gate").ends(1)
     assert "at 256 MiB" in ended.out.splitlines()[0]

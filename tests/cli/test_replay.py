@@ -1,4 +1,4 @@
-"""``ccbench replay``, and ``ccbench import`` of traces, as people call them."""
+"""``ccbench replay``, and ``ccbench check`` of traces, as people call them."""
 
 from __future__ import annotations
 
@@ -204,13 +204,13 @@ def test_a_rank_under_mpirun_does_not_replay(
 
 
 def test_a_job_is_imported_and_set_beside_a_run(ccbench: Command, traces: list[str]) -> None:
-    ended = ccbench("import", *traces, "-o", "job").ends(3)
+    ended = ccbench("check", *traces, "-o", "job").ends(3)
     assert "job, 0 tables, 1 row, 1 flagged" in ended.out
     (point,) = load_run("job").points
     assert point.median_seconds == pytest.approx(TRANSFER_SECONDS)
     assert (point.backend, point.nodes, point.ranks) == ("nccl", 0, 4)
     slower = job(steps=5, transfer_seconds=2 * TRANSFER_SECONDS)
-    ccbench("import", *map(str, kineto_files(Path("slower"), slower)), "-o", "later").ends(3)
+    ccbench("check", *map(str, kineto_files(Path("slower"), slower)), "-o", "later").ends(3)
     compared = ccbench("compare", "job", "later")
     assert compared.code == 1
     assert "+100" in compared.out

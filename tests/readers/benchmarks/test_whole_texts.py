@@ -23,9 +23,9 @@ def typed(capfd: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def imported(path: Path, text: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """(library, ranks, nodes and model of each case, in words; what ``ccbench import`` says)."""
+    """(library, ranks, nodes and model of each case, in words; what ``ccbench check`` says)."""
     (path / "a.txt").write_text(text)
-    words = typed(capfd, "import", f"{path}/a.txt", "-o", f"{path}/run")
+    words = typed(capfd, "check", f"{path}/a.txt", "-o", f"{path}/run")
     cases = {
         f"{p.backend} {p.ranks} {p.nodes} {p.device_model}".strip()
         for p in load_run(path / "run").points
@@ -101,7 +101,7 @@ def test_the_line_of_a_crash_is_read_and_no_size_after_it_is_told(
     _, words = imported(tmp_path, whole + begun + crash + "\n", capfd)
     assert "the program crashed (line " in words
     assert "16 MiB" not in words
-    assert "Not read" not in typed(capfd, "diagnose", f"{tmp_path}/a.txt")
+    assert "Not read" not in typed(capfd, "check", f"{tmp_path}/a.txt")
 
 
 LINES = """box0:91:9{0} [{0}] NCCL INFO NVLS multicast support is not available on dev {0}
@@ -122,6 +122,6 @@ def test_boards_of_four_have_no_switches_whose_multicast_could_be_off(
     )
     text = "".join((listed + LINES).format(rank, (rank + 1) % 4) for rank in range(4))
     (tmp_path / "a.txt").write_text(HEAD + text)
-    words = typed(capfd, "diagnose", f"{tmp_path}/a.txt")
+    words = typed(capfd, "check", f"{tmp_path}/a.txt")
     assert "PROBLEM" not in words
     assert "NVSwitch" not in words

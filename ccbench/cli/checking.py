@@ -1,0 +1,148 @@
+"""``ccbench check``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccbench.cli.gating import gated, gates, opened
+from ccbench.cli.output import (
+    PacedLines,
+    as_json,
+    files_meant,
+    folds_sentences,
+    place_of,
+    print_json,
+    say,
+    screen_width,
+    show_lines,
+    with_stdin,
+)
+from ccbench.cli.stating import stated_system, states_where_measured
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccbench.analysis.diagnose import Answer
+    from ccbench.results.imported_runs import Imported
+
+MOST_NOTES = 12
+
+LONG_BYTES = 8 << 20
+"""A larger text takes seconds to be read (a table's row some 0.1 ms), which is said before."""
+
+
+@click.command(short_help="Say what a log, a table, a hang or a machine's listing shows.")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
+)
+@states_where_measured
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Keep measured rows there, as a run.",
+)
+@click.option("--force", is_flag=True, help="Replace an earlier run of tables in -o.")
+@gates
+@as_json
+def check(
+    files: tuple[Path, ...],
+    output: Path | None,
+    force: bool,
+    gate: str | None,
+    as_json: bool,
+    **stated: Any,
+) -> int:
+    """Say what FILEs show: the answer first, then each finding with its lines, then what was not read.
+
+    FILEs are what is at hand, of one incident: output of nccl-tests, OSU and others, an NCCL_DEBUG=INFO log,
+    nvidia-smi topo -m, dumps of a hang, a paste of several of them; folders, patterns such as 'logs/*.txt', or
+    - for stdin. With -o tables and traces become a run for 'ccbench report' and 'ccbench compare'.
+
+    --machine, --nodes, --ranks, --network, --library and --dtype state what the text does not; without --machine
+    the catalog's machine is taken where the text's devices determine it. Exit code 0: NORMAL, LOW, FAST or
+    nothing wrong; 1: SLOW, WRONG or a problem; 3: it cannot be said; 4: the program hung; 5: it crashed, rows are
+    cut off, or a part was left out.
+    """
+    from ccbench.analysis.diagnose import answer_of
+    from ccbench.readers.evidence import read_evidence
+    from ccbench.report.diagnosis_text import diagnosis_document, diagnosis_lines
+    from ccbench.results.imported_runs import each_once
+
+    threshold, system = opened(gate), stated_system(**stated)
+    with with_stdin(files) as paths:
+        once, again = each_once(files_meant(paths))
+        for path in once:
+            if path.is_file() and path.stat().st_size > LONG_BYTES:
+                say(f"check: reading {place_of(path)}")
+        # A case takes some ms, most of them for its file: a table of 200,000 rows takes half an hour.
+        progress = PacedLines()
+        answer = answer_of(read_evidence(once), system, output, force, progress.show)
+        progress.end()
+    measured = answer.measured
+    runs = () if measured.run is None else (measured.run,)
+    outcome = gated(threshold, answer.exit_code, runs, measured.untimed, answer.sentence)
+    kept = output if runs else None
+    if as_json:
+        document = {
+            **diagnosis_document(answer),
+            "run": None if kept is None else str(kept),
+            "files": [_summary(file) for file in measured.files],
+            "left_out": [
+                *answer.evidence.unopened,
+                *chain(*(f.refused for f in measured.files)),
+            ],
+        }
+        print_json({**document, **outcome.keys})
+    else:
+        width = screen_width() if folds_sentences() else 1 << 20
+        click.echo("\n".join(diagnosis_lines(answer, width)))
+        show_lines([f"wrote {kept}"] if kept else _next(answer, paths))
+        show_lines(outcome.lines)
+    _say_notes(answer, again)
+    return outcome.code
+
+
+def _next(answer: Answer, paths: Sequence[Path]) -> list[str]:
+    """What to type next: of one kind of text one line."""
+    names = " ".join(map(place_of, paths[:3])) + " ..." * (len(paths) > 3)
+    if answer.measured.run is not None:
+        return [f"next: keep the rows: ccbench check {names} -o RUN && ccbench report RUN"]
+    if answer.evidence.trace is not None:
+        return [f"next: every group and call: ccbench replay {names}"]
+    return []
+
+
+def _say_notes(answer: Answer, again: Sequence[Path]) -> None:
+    """Name what else to know, but for reasons that the answer has."""
+    from ccbench.report.present import first
+
+    reasons = tuple(verdict.reason for verdict in answer.verdicts if verdict.reason)
+    repeated = (f"{path}: given more than once; read once" for path in again)
+    remarks = dict.fromkeys(
+        remark for remark in (*repeated, *answer.remarks) if not remark.endswith(reasons)
+    )
+    for line in first(tuple(remarks), MOST_NOTES, "and {} more notes, in --json"):
+        say(f"note: {line}")
+
+
+def _summary(file: Imported) -> dict[str, Any]:
+    statuses = Counter(case.measurement.status.value for case in file.cases)
+    return {
+        "file": file.log.source,
+        "tool": file.log.tool,
+        "tables": len(file.log.tables),
+        "rows": len(file.cases),
+        "flagged": sum(bool(case.measurement.conditions.flags) for case in file.cases),
+        "statuses": dict(statuses),
+        "outcome": file.log.outcome.value,
+        "machine": file.system.machine,
+        "network": file.system.network,
+        "notes": list(file.notes),
+        "left_out": list(file.refused),
+    }

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
 from ccbench.analysis.gate import ended
@@ -15,19 +14,10 @@ from ccbench.analysis.machine_rules import machine_rules
 from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
 from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, speed_verdicts, unmeasured
 from ccbench.cases.measurement import EXIT_CODES, Status
-from ccbench.errors import UsageError
 from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
-from ccbench.results import Run, load_run
-from ccbench.results.imported_job import import_job
-from ccbench.results.imported_runs import (
-    Imported,
-    import_logs,
-    replacing_import,
-    write_import,
-)
-from ccbench.results.systems import Pricer
+from ccbench.results.imported_job import Measured, run_of
 from ccbench.topology.diagnosis import diagnose as findings_of_machine
 from ccbench.topology.graph import TopologyClass
 from ccbench.units import plural
@@ -42,21 +32,11 @@ class Outcome(IntEnum):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Tables and traces of evidence, as a run where they have a row. untimed: verdicts on files that have none."""
-
-    files: tuple[Imported, ...] = ()
-    run: Run | None = None
-    untimed: tuple[SpeedVerdict, ...] = ()
-    verdicts: tuple[SpeedVerdict, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Answer:
     """sentence: the first that a person reads. diagnoses: the gravest first. remarks: what else to know.
 
-    measured: tables and traces. exit_code: of the outcome, or of rows whose program crashed, hung or was cut.
+    untimed: verdicts on files without a row. exit_code: of the outcome, or of rows whose program crashed, hung or
+    was cut.
     """
 
     outcome: Outcome
@@ -64,13 +44,10 @@ class Answer:
     diagnoses: tuple[Diagnosis, ...]
     evidence: Evidence
     measured: Measured
+    untimed: tuple[SpeedVerdict, ...] = ()
+    verdicts: tuple[SpeedVerdict, ...] = ()
     remarks: tuple[str, ...] = ()
     exit_code: int = 0
-
-    @property
-    def verdicts(self) -> tuple[SpeedVerdict, ...]:
-        """Verdicts on what was measured, of files without a row first."""
-        return self.measured.verdicts
 
 
 Rule = Callable[[Evidence], Iterator[Diagnosis]]
@@ -107,7 +84,9 @@ def answer_of(
     folder: where tables and traces are kept as a run, in the place of an earlier one of the same files, with
     ``force`` of any. progress: is given a line before every case. Raises RunFolderError where something else is there.
     """
-    measured = _measured(evidence, system, folder, force, progress)
+    measured = run_of(evidence.logs, evidence.traces, system, folder, force, progress)
+    untimed = unmeasured(measured.files)
+    verdicts = (*untimed, *(speed_verdicts(measured.run) if measured.run is not None else ()))
     # What readers could not take as it stands.
     warnings = [
         f"{name}{f':{warning.line}' if warning.line else ''}: {warning.text}"
@@ -117,8 +96,7 @@ def answer_of(
     warnings += [
         warning.text for warning in (evidence.trace.warnings if evidence.trace else ())
     ]
-    remarks = (*evidence.unopened, *evidence.problems, *warnings, *measured.remarks)
-    verdicts = measured.verdicts
+    remarks = (*evidence.problems, *warnings, *measured.remarks)
     diagnoses = [
         *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict, evidence)),
         *(diagnosis for rule in RULES for diagnosis in rule(evidence)),
@@ -133,7 +111,7 @@ def answer_of(
     )
     outcome = _outcome(evidence, diagnoses, verdicts, measured.run is not None)
     codes = [file.exit_code for file in measured.files if file.cases]
-    if evidence.unopened or (codes and any(file.refused for file in measured.files)):
+    if codes and any(file.refused for file in measured.files):
         codes.append(EXIT_CODES[Status.FAILED])
     return Answer(
         outcome,
@@ -141,39 +119,11 @@ def answer_of(
         tuple(diagnoses),
         evidence,
         measured,
+        untimed,
+        verdicts,
         remarks,
         ended(min(filter(None, codes), default=0), outcome),
     )
-
-
-def _measured(
-    evidence: Evidence,
-    system: StatedSystem,
-    folder: Path | None,
-    force: bool,
-    progress: Callable[[str], None] | None,
-) -> Measured:
-    """Tables of ``evidence`` with their verdicts; with a ``folder`` its traces too, and all are kept there."""
-    files, pricer, problems = import_logs(evidence.logs, system), Pricer(), list[str]()
-    if folder is not None and evidence.traces:
-        try:
-            files = (*files, import_job(evidence.traces, system))
-        except UsageError as error:
-            problems.append(str(error))
-    run, untimed = None, unmeasured(files)
-    if any(file.cases for file in files):
-        sources = [file.log.source for file in files]
-        name = sources[0] if len(sources) == 1 else f"{len(sources)} files"
-        with (
-            TemporaryDirectory(prefix="ccbench-check-") as temporary,
-            replacing_import(folder or Path(temporary, "run"), sources, force) as new,
-        ):
-            write_import(new, files, system, name, pricer, progress)
-            run = load_run(new, details=False)
-    notes = (note for file in files for note in (*file.notes, *file.refused))
-    remarks = tuple(dict.fromkeys((*notes, *pricer.remarks, *pricer.problems, *problems)))
-    verdicts = (*untimed, *(speed_verdicts(run) if run is not None else ()))
-    return Measured(files, run, untimed, verdicts, remarks)
 
 
 def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis]:

@@ -183,8 +183,9 @@ def gate_outcome(
         threshold = gate.limits.threshold
         checks += [(FAILS, str(part)) for part in parts if part.word is SpeedWord.WRONG]
         checks += within(gate.limits, runs)
-    if answer and (not checks or own_code not in {code for code, _ in checks}):
-        checks.insert(0, (own_code if own_code in GRAVEST else UNDECIDED, answer))
+    graver = own_code if own_code in GRAVEST else UNDECIDED
+    if answer and graver not in {code for code, _ in checks}:
+        checks.append((graver, answer))
     code, reason = min(checks, key=lambda check: GRAVEST.index(check[0]))
     if code == PASSES and own_code:
         reason = f"what was measured is not whole: {reason}"

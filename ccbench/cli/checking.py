@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ccbench.analysis.diagnose import Answer
     from ccbench.results.imported_runs import Imported
 
+PARTIAL_EXIT_CODE = 5
+
 MOST_NOTES = 12
 
 LONG_BYTES = 8 << 20
@@ -70,6 +72,7 @@ def check(
     cut off, or a part was left out.
     """
     from ccbench.analysis.diagnose import answer_of
+    from ccbench.errors import UsageError
     from ccbench.readers.evidence import read_evidence
     from ccbench.report.diagnosis_text import diagnosis_document, diagnosis_lines
     from ccbench.results.imported_runs import each_once
@@ -77,26 +80,25 @@ def check(
     threshold, system = opened(gate), stated_system(**stated)
     with with_stdin(files) as paths:
         once, again = each_once(files_meant(paths))
-        for path in once:
-            if path.is_file() and path.stat().st_size > LONG_BYTES:
-                say(f"check: reading {place_of(path)}")
+        read, unread = _readable(once)
         # A case takes some ms, most of them for its file: a table of 200,000 rows takes half an hour.
         progress = PacedLines()
-        answer = answer_of(read_evidence(once), system, output, force, progress.show)
+        answer = answer_of(read_evidence(read), system, output, force, progress.show)
         progress.end()
     measured = answer.measured
     runs = () if measured.run is None else (measured.run,)
-    outcome = gated(threshold, answer.exit_code, runs, measured.untimed, answer.sentence)
+    # What could not be read is left out of what was.
+    code = answer.exit_code
+    if unread:
+        code = code or PARTIAL_EXIT_CODE if answer.evidence.parts else UsageError.exit_code
+    outcome = gated(threshold, code, runs, answer.untimed, answer.sentence)
     kept = output if runs else None
     if as_json:
         document = {
             **diagnosis_document(answer),
             "run": None if kept is None else str(kept),
             "files": [_summary(file) for file in measured.files],
-            "left_out": [
-                *answer.evidence.unopened,
-                *chain(*(f.refused for f in measured.files)),
-            ],
+            "left_out": [*unread, *chain(*(file.refused for file in measured.files))],
         }
         print_json({**document, **outcome.keys})
     else:
@@ -104,7 +106,9 @@ def check(
         click.echo("\n".join(diagnosis_lines(answer, width)))
         show_lines([f"wrote {kept}"] if kept else _next(answer, paths))
         show_lines(outcome.lines)
-    _say_notes(answer, again)
+    _say_notes(
+        answer, [*unread, *(f"{path}: given more than once; read once" for path in again)]
+    )
     return outcome.code
 
 
@@ -118,14 +122,41 @@ def _next(answer: Answer, paths: Sequence[Path]) -> list[str]:
     return []
 
 
-def _say_notes(answer: Answer, again: Sequence[Path]) -> None:
+def _readable(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """Return (files that can be read, why the others cannot). Raises UsageError where none can."""
+    from ccbench.documents import open_file
+    from ccbench.errors import UsageError
+
+    read, unread = list[Path](), list[str]()
+    for path in paths:
+        try:
+            if not path.is_dir():
+                with open_file(path):
+                    pass
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            unread.append(
+                f"{place_of(path)}: cannot be read ({reason}); name what a tool printed"
+            )
+            continue
+        size = path.stat().st_size
+        if not size:
+            say(f"note: {place_of(path)}: is empty; give what a tool printed")
+        if size > LONG_BYTES:
+            say(f"check: reading {place_of(path)}")
+        read.append(path)
+    if not read:
+        raise UsageError("; ".join(unread))
+    return read, unread
+
+
+def _say_notes(answer: Answer, unread: Sequence[str]) -> None:
     """Name what else to know, but for reasons that the answer has."""
     from ccbench.report.present import first
 
     reasons = tuple(verdict.reason for verdict in answer.verdicts if verdict.reason)
-    repeated = (f"{path}: given more than once; read once" for path in again)
     remarks = dict.fromkeys(
-        remark for remark in (*repeated, *answer.remarks) if not remark.endswith(reasons)
+        remark for remark in (*unread, *answer.remarks) if not remark.endswith(reasons)
     )
     for line in first(tuple(remarks), MOST_NOTES, "and {} more notes, in --json"):
         say(f"note: {line}")

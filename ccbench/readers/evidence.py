@@ -73,9 +73,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Contents of files. traces: paths of ``trace``. problems: why a part could not be read, or how,
-    unopened: why a file could not, a line each.
-    """
+    """Contents of files. traces: paths of ``trace``. problems: why a part could not be read, or how, a line each."""
 
     files: tuple[str, ...] = ()
     statements: tuple[Statement, ...] = ()
@@ -86,7 +84,6 @@ class Evidence:
     parts: tuple[TextPart, ...] = ()
     unread: tuple[TextPart, ...] = ()
     problems: tuple[str, ...] = ()
-    unopened: tuple[str, ...] = ()
 
     def of(self, *kinds: str) -> list[Statement]:
         """Statements of ``kinds``, in the order in which they were said."""
@@ -104,7 +101,7 @@ class Evidence:
 
 
 def read_evidence(paths: Sequence[Path]) -> Evidence:
-    """Return what the files at ``paths`` say together; UsageError where none can be opened.
+    """Return what the files at ``paths`` say together; UsageError where one cannot be opened.
 
     Folders, archives and dumps of a job are read as one recorded job.
     """
@@ -115,13 +112,11 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     for path in traces:
         with suppress(OSError), path.open("rb") as file:
             dumps += [path] * file.read(64).lstrip().startswith(_DUMPS)
-    texts, unopened = list[tuple[Path, str]](), list[UsageError]()
-    for path in paths:
-        if path not in traces or (path.is_file() and path not in dumps):
-            try:
-                texts.append((path, file_text(path, "what a tool printed", "that matters")))
-            except UsageError as error:
-                unopened.append(error)
+    texts = [
+        (path, file_text(path, "what a tool printed", "that matters"))
+        for path in paths
+        if path not in traces or (path.is_file() and path not in dumps)
+    ]
     traces += [
         path
         for path, text in texts
@@ -136,8 +131,6 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
             trace = read_traces(traces)
         except UsageError as error:
             problems.append(str(error))
-    if unopened and not (trace or any(part.parts for part in evidence)):
-        raise unopened[0]
     return Evidence(
         tuple(str(path) for path in paths),
         tuple(statement for part in evidence for statement in part.statements),
@@ -155,7 +148,6 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
         ),
         tuple(part for single in evidence for part in single.unread),
         tuple(problems),
-        tuple(map(str, unopened)),
     )
 
 
@@ -198,8 +190,6 @@ def _untagged(text: str) -> tuple[str, str]:
 
 def _of_text(path: Path, original: str) -> Evidence:
     name = path.name
-    if not original.strip():
-        return Evidence((str(path),), problems=(f"{name}: is empty; give what a tool printed",))
     if is_description(original):
         return Evidence(
             (str(path),), unread=(TextPart(name, "", 1, len(plain_lines(original))),)

@@ -9,7 +9,7 @@ from ccbench.analysis.diagnose import Answer
 from ccbench.readers.evidence import TextPart
 from ccbench.report.present import first, values_of, wrapped
 from ccbench.report.run_screen import verdict_rows
-from ccbench.report.wording import measured_text, points_of, speed_lines
+from ccbench.report.wording import MOST_VERDICTS, measured_text, points_of, speed_lines
 from ccbench.units import plain, plural
 
 MOST_FINDINGS = 8
@@ -17,9 +17,6 @@ MOST_FINDINGS = 8
 
 MOST_PARTS = 12
 """Ranges of lines that the screen shows."""
-
-FEW = 5
-"""Verdicts that have a sentence each."""
 
 SENTENCES = 1000
 """Characters of the longest sentence that is shown."""
@@ -61,12 +58,14 @@ def diagnosis_lines(answer: Answer, width: int) -> Iterator[str]:
 def _measured_lines(answer: Answer, width: int) -> Iterator[str]:
     """Yield verdicts besides the answer's, many as a table; without one what was measured."""
     run, verdicts = answer.measured.run, answer.verdicts
-    if len(verdicts) > FEW:
+    if len(verdicts) > MOST_VERDICTS:
         yield from verdict_rows(verdicts, width)
         return
-    figures = [measured_text(points_of(run))] if run is not None and not verdicts else []
     # What the program died of is the answer then.
-    for line in (*speed_lines([each for each in verdicts if not each.crashed]), *figures):
+    lines = speed_lines([each for each in verdicts if not each.crashed])
+    if run is not None and not verdicts:
+        lines = [measured_text(points_of(run))]
+    for line in lines:
         if line not in answer.sentence:
             yield from wrapped(line, width)
 

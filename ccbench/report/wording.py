@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from statistics import median
@@ -349,20 +349,6 @@ def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
     lines += [f"... and {counts}, in ccbench report --json"] if rest else []
     stands_on = expected_from(verdicts)
     return lines + [stands_on] * bool(stands_on)
-
-
-def more_findings(run: Run, shown: Collection[Finding]) -> list[str]:
-    """Return a line for problems and doubts of ``run`` besides those that were shown, if there are any."""
-    found = [
-        finding
-        for finding in run_findings(run, run.points)
-        if finding.severity != "note" and finding not in shown
-    ]
-    if not found:
-        return []
-    return [
-        f"{plural(len(found), 'more finding')}, first: {found[0].subject}; ccbench report {run.path}"
-    ]
 
 
 def health_lines(run: Run) -> list[str]:

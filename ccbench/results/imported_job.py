@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.errors import UsageError
@@ -13,8 +14,16 @@ from ccbench.readers.benchmarks.log import ImportedLog, StatedSystem
 from ccbench.readers.traces.fold import JOB, JobCase, fold
 from ccbench.readers.traces.join import have_one_clock
 from ccbench.readers.traces.reading import read_traces
-from ccbench.results.imported_runs import Imported, ImportedCase
+from ccbench.results.imported_runs import (
+    Imported,
+    ImportedCase,
+    import_logs,
+    replacing_import,
+    write_import,
+)
+from ccbench.results.loading import Run, load_run
 from ccbench.results.schema import Origin
+from ccbench.results.systems import Pricer
 from ccbench.units import plain, plural
 
 MOST_SAMPLES = 10_000
@@ -88,3 +97,46 @@ def _case(
     return ImportedCase(
         measurement, Origin(source, number, line, JOB, time_statistic="median", extra=extra)
     )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What tables and traces give: as files, and as a run where they have a row. remarks: what else to know."""
+
+    files: tuple[Imported, ...] = ()
+    run: Run | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def run_of(
+    logs: Sequence[tuple[Path, ImportedLog]],
+    traces: Sequence[Path],
+    system: StatedSystem,
+    folder: Path | None,
+    force: bool,
+    progress: Callable[[str], None] | None,
+) -> Measured:
+    """Return what ``logs`` measured; with a ``folder`` also what ``traces`` did, and all is kept there.
+
+    The place of an earlier run of the same files is taken, with ``force`` of any. progress: is given a line before
+    every case. Raises RunFolderError where something else is there.
+    """
+    files, pricer, problems = import_logs(logs, system), Pricer(), list[str]()
+    if folder is not None and traces:
+        try:
+            files = (*files, import_job(traces, system))
+        except UsageError as error:
+            problems.append(str(error))
+    run = None
+    if any(file.cases for file in files):
+        sources = [file.log.source for file in files]
+        name = sources[0] if len(sources) == 1 else f"{len(sources)} files"
+        with (
+            TemporaryDirectory(prefix="ccbench-check-") as temporary,
+            replacing_import(folder or Path(temporary, "run"), sources, force) as new,
+        ):
+            write_import(new, files, system, name, pricer, progress)
+            run = load_run(new, details=False)
+    notes = (note for file in files for note in (*file.notes, *file.refused))
+    remarks = dict.fromkeys((*notes, *pricer.remarks, *pricer.problems, *problems))
+    return Measured(files, run, tuple(remarks))

@@ -537,7 +537,7 @@ def write_import(
         for file in files:
             for case in file.cases:
                 if progress is not None:
-                    progress(f"import: {len(written)} of {total} written")
+                    progress(f"check: {len(written)} of {total} written")
                 origin = case.origin
                 # Two rows of one line that say the same: both are kept, as tables of their own.
                 while imported_case_id(case.measurement.case, origin) in written:

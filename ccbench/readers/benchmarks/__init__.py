@@ -14,7 +14,6 @@ from ccbench.errors import UsageError
 from ccbench.findings import SourceWarning
 from ccbench.flags import Flag
 from ccbench.readers.lines import (
-    LARGEST_TEXT_BYTES,
     file_text,
     is_description,
     repeated_tags,
@@ -24,8 +23,6 @@ from ccbench.units import shown
 
 if TYPE_CHECKING:
     from ccbench.readers.benchmarks.log import ImportedLog, ImportedRow, LogReader
-
-LARGEST_LOG_BYTES = LARGEST_TEXT_BYTES
 
 _JUDGED_LINES = 5000
 """Lines on which tags are tried out, before all are read without the one that uncovers the most rows."""
@@ -63,18 +60,14 @@ def readers() -> dict[str, LogReader]:
     return {reader.name: reader for reader in listed}
 
 
-def read_log(path: str | PathLike[str], place: str = "") -> ImportedLog:
+def read_log(path: str | PathLike[str]) -> ImportedLog:
     """Return what the file at ``path`` says, by the first reader that recognises its content, not its name.
 
-    place: ``source`` of the answer, with which errors begin; the path as given where it is empty. Raises
-    UsageError (exit code 2) when the file cannot be read, is larger than LARGEST_LOG_BYTES, or holds nothing
-    that a reader knows.
+    Raises UsageError when the file cannot be read, is larger than LARGEST_TEXT_BYTES, or holds nothing that a
+    reader knows.
     """
-    place = place or str(path)
-    text = file_text(
-        Path(path), "a file with a tool's output", "with the tables", LARGEST_LOG_BYTES
-    )
-    return replace(log_of_text(text, place), source=place)
+    text = file_text(Path(path), "a file with a tool's output", "with the tables")
+    return replace(log_of_text(text, str(path)), source=str(path))
 
 
 def log_of_text(text: str, place: str) -> ImportedLog:
@@ -99,12 +92,7 @@ def log_of_text(text: str, place: str) -> ImportedLog:
     if log is not None:
         return log
     if error is not None:
-        message = str(error)
-        raise UsageError(
-            message if message.startswith(place) else f"{place}: {message}"
-        ) from error
-    if not text.strip():
-        raise UsageError(f"{place}: is empty; name a file with a tool's output")
+        raise UsageError(f"{place}: {error}") from error
     beginning = shown(text.strip())
     raise UsageError(
         f"{place}: no benchmark output that ccbench knows: {beginning}; known are {FORMS}"

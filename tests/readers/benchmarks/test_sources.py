@@ -64,8 +64,6 @@ def test_encodings_and_line_ends_make_no_difference(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "is empty; name a file with a tool's output"),
-        (b" \n\n", "is empty; name a file with a tool's output"),
         (
             b"hello\nworld",
             r"no benchmark output that ccbench knows: 'hello\nworld'; known are nccl-tests",

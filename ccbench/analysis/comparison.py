@@ -40,7 +40,7 @@ from ccbench.analysis.verdicts import (
     Settings,
     Verdict,
 )
-from ccbench.cases.axes import NO_OP, ONE_PROCESS, Axis, moves_alike
+from ccbench.cases.axes import IDENTITY, NO_OP, ONE_PROCESS, Axis, moves_alike
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
 from ccbench.errors import UsageError
@@ -398,6 +398,7 @@ def compare(
     published = str(base.path).startswith(PREFIX)
     settings = settings or (BY_SYSTEMS if published else Settings())
     hardware = "" if settings.across_machines else hardware_difference(base, new)
+    words = ""
     if published:
         every = facing_published(base, by_identity(new).values())
         unlike = [
@@ -412,8 +413,10 @@ def compare(
         ]
     else:
         faces, unlike = facing(by_identity(base), by_identity(new)), []
+        if not any(old and now for old, now, _ in faces):
+            faces, words = _along_one_axis(base, new)
     results, left_out = _verdicts(faces, settings, hardware)
-    notes = [*base.problems, *new.problems, *notes_on(base, new)]
+    notes = [*base.problems, *new.problems, *filter(None, [words]), *notes_on(base, new)]
     if unlike:
         least, most = (
             format_size(of(point.size_bytes for point in unlike)) for of in (min, max)
@@ -440,6 +443,21 @@ def compare(
         unread=len(base.problems) + len(new.problems),
         own=speed_verdicts(new) if settings.by_systems else (),
     )
+
+
+def _along_one_axis(base: Run, new: Run) -> tuple[list[Face], str]:
+    """Return (cases of two runs that have none in common, by all but the axis in which they differ; a note on it)."""
+    olds, news = (
+        {axis.name: {getattr(each, axis.name) for each in run.points} for axis in IDENTITY}
+        for run in (base, new)
+    )
+    differ = [name for name, values in olds.items() if values != news[name]]
+    names = " and ".join(differ)
+    if [len({*olds[name], *news[name]}) for name in differ] == [2]:
+        faces = facing(*(grouped(run.points, POINT.without(*differ)) for run in (base, new)))
+        return faces, f"the runs differ in {names}: compared by all else"
+    cure = "measure them in one run: ccbench run SUITE --vary NAME=A,B"
+    return facing(by_identity(base), by_identity(new)), f"the runs differ in {names}; {cure}"
 
 
 def compare_by(

@@ -12,25 +12,22 @@ Träff, W. D. Gropp and R. Thakur, "Self-Consistent MPI Performance Guidelines",
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from statistics import median
-from typing import Any
 
 from ccbench.analysis.bits import bits_findings
 from ccbench.analysis.health import ADVICE
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, SpeedWord, speed_verdicts
-from ccbench.cases.axes import AXIS, OVERLAP
+from ccbench.cases.axes import OVERLAP
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.flags import About, Flag, advice_on
 from ccbench.results import Manifest, Point, Run
-from ccbench.results.keys import CURVE, WORK, grouped
+from ccbench.results.keys import WORK, grouped
 from ccbench.stats import CHANCE, chance_of_most
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural
 
@@ -101,7 +98,6 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     of_cases = tuple(
         replace(finding, advice=finding.advice.replace(_RESUME, own)) for finding in of_cases
     )
-    of_cases += variant_findings(points, [*run.manifest.mapping("suite", AXIS["variant"].key)])
     spoken = (
         verdict.finding
         for verdict in verdicts
@@ -505,24 +501,11 @@ def _seconds(point: Point) -> float:
     return point.median_seconds or 0.0
 
 
-def _low(point: Point) -> float:
-    """The least the time may be; of a point without an interval a little below it."""
-    return (
-        point.low_seconds
-        if point.low_seconds is not None
-        else _seconds(point) * (1 - CLEAR_SHARE)
-    )
-
-
-def _high(point: Point) -> float:
-    return point.high_seconds if point.high_seconds is not None else _seconds(point)
-
-
-def _clearly_slower(point: Point, parts: Points) -> bool:
-    """True if ``point`` takes longer than ``parts`` one after the other, beyond noise."""
-    together = sum(_seconds(part) for part in parts)
-    apart = _low(point) > sum(_high(part) for part in parts)
-    return apart and _seconds(point) > (1 + CLEAR_SHARE) * together
+def _clearly_slower(point: Point, faster: Point) -> bool:
+    """True if ``point`` takes longer than ``faster``, beyond noise and CLEAR_SHARE."""
+    low = point.low_seconds if point.low_seconds is not None else _seconds(point)
+    high = faster.high_seconds if faster.high_seconds is not None else _seconds(faster)
+    return low > high and _seconds(point) > (1 + CLEAR_SHARE) * _seconds(faster)
 
 
 _WORK = WORK.beside("run", "simulated", "transport")
@@ -539,11 +522,7 @@ def default_loses(points: Points) -> Iterator[Finding]:
         forced = [point for point in members if _is_forced(point)]
         best = min(forced, key=_seconds, default=None)
         for default in members if best is not None else ():
-            if (
-                best is not None
-                and not _is_forced(default)
-                and _clearly_slower(default, [best])
-            ):
+            if best is not None and not _is_forced(default) and _clearly_slower(default, best):
                 ratio = _seconds(default) / _seconds(best)
                 lost[default.backend, default.collective].append((ratio, default, best))
     for (backend, collective), cases in sorted(lost.items()):
@@ -557,114 +536,6 @@ def default_loses(points: Points) -> Iterator[Finding]:
             f"force {words} around {format_size(default.size_bytes)}, or tune the choice",
             len(cases),
         )
-
-
-def variant_findings(points: Points, order: Sequence[str]) -> tuple[Finding, ...]:
-    """Sizes at which a variant is slower or faster than the first of ``order``, and what it chose there."""
-    return tuple(
-        _band_finding(pairs, [*band], sign > 0)
-        for _, pairs in _variant_pairs(points, order)
-        for sign, band in groupby(pairs, _slower_or_faster)
-        if sign
-    )
-
-
-def _variant_pairs(
-    points: Points, order: Sequence[str]
-) -> Iterator[tuple[str, list[tuple[Point, Point]]]]:
-    """Yield each variant with (base, variant) at every size of a curve that has both."""
-    variants = [point for point in _judged(points) if point.variant in order]
-    for members in grouped(variants, CURVE.without("variant").beside("run")).values():
-        line = {
-            name: {point.size_bytes: point for point in same}
-            for name, same in grouped(members, lambda point: point.variant).items()
-        }
-        base = line.get(order[0], {})
-        for name in order[1:]:
-            sizes = sorted(line.get(name, {}).items())
-            yield name, [(base[size], point) for size, point in sizes if size in base]
-
-
-def _slower_or_faster(pair: tuple[Point, Point]) -> int:
-    """1 where the variant is clearly slower than the base, -1 where it is clearly faster."""
-    base, variant = pair
-    return _clearly_slower(variant, [base]) - _clearly_slower(base, [variant])
-
-
-def variant_sentence(points: Points, variants: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say which variant helps against the first, by how much and where; '' without variants.
-
-    variants: name -> what the suite says of it (``env``, ``library``), the base first. Clearly faster: the
-    intervals do not overlap, and the times differ by more than CLEAR_SHARE.
-    """
-    order = [*variants]
-    pairs_of: dict[str, list[tuple[Point, Point]]] = {}
-    for name, pairs in _variant_pairs(points, order) if order else ():
-        pairs_of.setdefault(name, []).extend(pairs)
-    compared = max((len(pairs) for pairs in pairs_of.values()), default=0)
-    if not order[1:]:
-        return ""
-    if not compared:
-        return (
-            f"CANNOT SAY which variant helps: no size has a time without doubt of both {order[0]} and another; "
-            "measure again on a quiet machine"
-        )
-    gains = {}
-    for name, pairs in pairs_of.items():
-        signs = [_slower_or_faster(pair) for pair in pairs]
-        best = max(pairs, key=lambda pair: _seconds(pair[0]) / _seconds(pair[1]), default=None)
-        if best and signs.count(-1) > signs.count(1):
-            gains[name] = (_seconds(best[0]) / _seconds(best[1]), best[1], signs)
-    threshold = f"clearly: intervals apart and more than {percent(CLEAR_SHARE)}"
-    if not gains:
-        return (
-            f"NO VARIANT HELPS: none of {plural(len(pairs_of), 'variant')} is faster than {order[0]} at more points "
-            f"than it is slower, of {compared} ({threshold})"
-        )
-    name, (ratio, point, signs) = max(gains.items(), key=lambda item: item[1][0])
-    settings = variants[name].get("env") or {"library": variants[name].get("library", "")}
-    stated = ", ".join(f"{key}={value}" for key, value in settings.items())
-    others = f"; so do {', '.join(other for other in gains if other != name)}" * (
-        len(gains) > 1
-    )
-    slower = f", slower at {signs.count(1)}" if 1 in signs else ""
-    return (
-        f"{name} HELPS ({stated}): {format_ratio(ratio)} as fast as {order[0]} for {point.collective} of "
-        f"{format_size(point.size_bytes)}, faster at {signs.count(-1)} of {plural(len(signs), 'point')}{slower} "
-        f"({threshold}){others}"
-    )
-
-
-def _band_finding(
-    pairs: Sequence[tuple[Point, Point]], band: Sequence[tuple[Point, Point]], slower: bool
-) -> Finding:
-    """pairs: of base and variant at each size; band: those between which the same one is clearly slower."""
-    first, last = band[0][1], band[-1][1]
-    where = f"from {format_size(first.size_bytes)} to {format_size(last.size_bytes)}"
-    if len(band) == 1:
-        where = f"at {format_size(last.size_bytes)}"
-    elif band[0] == pairs[0]:
-        where = f"up to {format_size(last.size_bytes)}"
-    elif band[-1] == pairs[-1]:
-        where = f"from {format_size(first.size_bytes)} on"
-    where = "at every size" if len(band) == len(pairs) else where
-    change = median(_seconds(new) / _seconds(old) for old, new in band) - 1
-    chosen = [
-        tuple(f"{point.algorithm_used} {point.protocol_used}".strip() for point in pair)
-        for pair in band
-    ]
-    (was, now), times = Counter(chosen).most_common(1)[0]
-    switch = f": {was} became {now}" * (was != now and 2 * times > len(band))
-    old, new = max(band, key=lambda pair: abs(math.log(_seconds(pair[1]) / _seconds(pair[0]))))
-    return _finding(
-        "doubt" if slower else "note",
-        "variant",
-        f"{new.variant} is {percent(abs(change))} {'slower' if slower else 'faster'} {where}{switch}",
-        f"most: {new.label} takes {format_seconds(_seconds(new))}, {old.variant} "
-        f"{format_seconds(_seconds(old))} ({old.backend_version} -> {new.backend_version})",
-        f"'ccbench compare RUN --by variant --base {old.variant}' tests every point",
-        len(band),
-    )
 
 
 Rule = Callable[[Points], Iterator[Finding]]

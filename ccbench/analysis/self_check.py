@@ -40,6 +40,7 @@ class SelfCheck:
 
     false_alarms: share of the points judged in all share-outs. alarmed: share of share-outs with any.
     found: share of planted slow-downs (INJECTED_THRESHOLDS thresholds, a point in eight) that was found.
+    noisy: points that alarm in more share-outs than the confidence lets pass.
     left_out: points that cannot be judged. direct: the two runs compared as they are.
     """
 
@@ -52,6 +53,7 @@ class SelfCheck:
     alarmed: float
     found: float
     direct: Compared | None
+    noisy: tuple[Point, ...] = ()
 
     @property
     def direct_alarms(self) -> float | None:
@@ -114,7 +116,7 @@ def check_self(
         if whole and not sides[0].simulated and enough_rounds(each, each, settings.confidence):
             kept.append(points[0])
             tables.append(rounds)
-    false_alarms, alarmed, detected = _share_out(
+    alarms, alarmed, detected = _share_out(
         round_medians(tables), kept, settings, splits, replacing=len(loaded) == 1
     )
     return SelfCheck(
@@ -123,19 +125,24 @@ def check_self(
         points=len(kept),
         left_out=len(cases[0]) - len(kept),
         splits=splits,
-        false_alarms=false_alarms,
+        false_alarms=float(alarms.mean()) if kept else 0.0,
         alarmed=alarmed,
         found=detected,
         direct=None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings),
+        noisy=tuple(
+            point
+            for point, share in zip(kept, alarms, strict=True)
+            if share > 1 - settings.confidence
+        ),
     )
 
 
 def _share_out(
     medians: Floats, points: list[Point], settings: Settings, splits: int, replacing: bool
-) -> tuple[float, float, float]:
-    """Shares of false alarms, of share-outs with any, and of planted slow-downs that were found."""
+) -> tuple[Floats, float, float]:
+    """Shares of false alarms by point, of share-outs with any, and of planted slow-downs that were found."""
     if not points or not splits:
-        return 0.0, 0.0, 0.0
+        return np.zeros(len(points)), 0.0, 0.0
     random = np.random.default_rng(settings.seed)
     threshold = np.full(len(points), settings.threshold)
     counts = rounds_of(medians)[:, None]
@@ -157,11 +164,11 @@ def _share_out(
         return np.where(places < half, mixed, np.nan), np.where(places >= half, mixed, np.nan)
 
     planted = np.zeros(len(points), dtype=bool)
-    alarms = runs = hits = plants = 0
+    alarms, runs, hits, plants = np.zeros(len(points)), 0, 0, 0
     for _ in range(splits):
         base, new = sides()
         wrong = tested(base, new, settings.confidence).beyond(threshold)
-        alarms += int(wrong.sum())
+        alarms += wrong
         runs += bool(wrong.any())
         # Who sees nothing raises no false alarm either: a slow-down is planted in one point of eight.
         planted[:] = False
@@ -170,4 +177,4 @@ def _share_out(
         test = tested(base, new * factor[:, None], settings.confidence)
         hits += int((test.beyond(threshold) & planted & (test.ratio > 1)).sum())
         plants += int(planted.sum())
-    return alarms / (splits * len(points)), runs / splits, hits / plants
+    return alarms / splits, runs / splits, hits / plants

@@ -138,7 +138,8 @@ def compare(
     """Compare NEW with BASE (run folders): slower, faster, the same, or why there is no verdict.
 
     BASE may be 'published' (what is nearest, or one by name: 'published:hgx-h100'), or 'model' for NEW's own
-    predictions; with --by AXIS one run is named, and the base is one of its values of the axis. Several NEW
+    predictions; with --by AXIS one run is named, and the base is one of its values of the axis; a run of --vary
+    needs no axis. Runs that differ in one axis alone are compared along it. Several NEW
     make a table, each beside BASE. With 'published' and 'model' NEW's own verdict is the exit code.
     Exit code 1: something is slower, or wrong, or with --same-bits its bits changed; 3: nothing is, but something
     was not decided, or BASE is missing; 0: nothing is slower.
@@ -150,6 +151,7 @@ def compare(
         MODEL,
         Settings,
     )
+    from ccbench.analysis.winner import compared_values, varied
     from ccbench.report.baselines import open_base
     from ccbench.report.comparison_text import document, junit, markdown, screen
     from ccbench.results import open_run
@@ -182,12 +184,13 @@ def compare(
     if self_check and not axis:
         return _self_check(runs, settings, splits, form, output)
     _refuse_unless(bool(axis) or not base, "--base", "say of what: --by variant")
-    fits = len(runs) == 1 if axis else len(runs) == 2 or (len(runs) > 2 and not against_model)
+    new = open_run(runs[-1], details=False)
+    by, first = (_axis(axis), base) if axis else varied(new) if len(runs) == 1 else (None, "")
+    fits = len(runs) == 1 if by else len(runs) == 2 or (len(runs) > 2 and not against_model)
     cure = "name one run" if axis else "name two runs: BASE NEW, or model RUN"
     _refuse_unless(fits and not self_check, "compare", cure)
-    new = open_run(runs[-1], details=False)
-    if axis:
-        compared = compare_by(new, _axis(axis), base, settings)
+    if by:
+        compared = (compare_by if axis else compared_values)(new, by, first, settings)
     elif against_model:
         compared = compare_with_model(new, settings)
     else:

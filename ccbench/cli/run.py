@@ -29,6 +29,7 @@ from ccbench.cli.output import (
     say,
     say_files,
     screen_width,
+    show_lines,
     typed_options,
 )
 from ccbench.cli.schedule import schedule_files_option
@@ -399,6 +400,7 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.machine_verdict import fleet_document
     from ccbench.analysis.speed_verdict import speed_verdicts
+    from ccbench.analysis.winner import winner_sentence
     from ccbench.cases.measurement import Status
     from ccbench.report.case_table import case_documents
     from ccbench.report.run_screen import ALL, CARD, NCCL_TESTS, run_screen
@@ -453,8 +455,8 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     say_files(files)
     if not outcome.interrupted:
         click.echo(f"next: {_next_step(shown.suite, measured)}")
-    for line in shown.outcome.lines:
-        click.echo(line)
+    # Of a run that compares, the last line is what it was made for.
+    show_lines([*filter(None, [winner_sentence(measured)]), *shown.outcome.lines])
 
 
 def _next_step(suite: str, run: Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE
+from ccbench.cli.varying import FEWEST_ROUNDS, Varied, varied_of
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +56,15 @@ OPTIONS: Mapping[str, Any] = {
     "accuracy": (
         "--accuracy",
         {"metavar": "DATA", "help": "Errors and bits of sums: bits, cancelling, gradients ..."},
+    ),
+    "vary": (
+        "--vary",
+        {
+            "multiple": True,
+            "metavar": "NAME=VALUE",
+            "help": "Compare in turns: algorithm=ring,tree, backend=A,B, library=A,B; a variable by repetition, "
+            "NCCL_ALGO=Ring and NCCL_ALGO=Tree (empty: unset).",
+        },
     ),
     "rounds": ("--rounds", {"type": _AT_LEAST_1, "help": "Rounds of every case."}),
     "aggregated": ("-m", {"type": _AT_LEAST_1, "help": "Collectives in one group call."}),
@@ -108,7 +119,14 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
                 f"-g, -t: {ranks} ranks, and --ranks {settings['ranks']}; leave one of them out"
             )
         settings["ranks"] = ranks
+    varied = varied_of(options["vary"])
     narrowing = narrowing_of(options)
+    if varied is not None:
+        narrowing = _varied(narrowing, varied)
+        settings["vary"] = f"{varied.axis}={varied.base}"
+        settings["backends"] = varied.backends or settings["backends"]
+        # Whoever names a library on the command line lets ranks load it.
+        settings["allow_libraries"] |= bool(varied.variants)
     suite = (
         sweep_of(collective, narrowing) if collective else narrowed(load_suite(name), narrowing)
     )
@@ -123,6 +141,17 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
         seconds = suite.sampling_rules.warmup
         notes.append(f"-w {options['warmup']}: warm-up lasts a time here, {seconds:g} s a case")
     return suite, notes
+
+
+def _varied(narrowing: Narrowing, varied: Varied) -> Narrowing:
+    """``narrowing`` with what is varied, and as many rounds, of ranks started anew, as a comparison needs."""
+    rounds = max(FEWEST_ROUNDS, int(narrowing.sampling.get("rounds", 0)))
+    return replace(
+        narrowing,
+        sweep={**narrowing.sweep, **varied.sweep},
+        sampling={**narrowing.sampling, "rounds": rounds, "start_ranks": "each_round"},
+        variants=varied.variants,
+    )
 
 
 def collective_of(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from ccbench.analysis.findings import MOST_NAMED, run_findings, variant_sentence
+from ccbench.analysis.findings import MOST_NAMED, run_findings
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.speed_verdict import (
     SpeedVerdict,
@@ -15,7 +15,7 @@ from ccbench.analysis.speed_verdict import (
     expected_from,
     speed_verdicts,
 )
-from ccbench.cases.axes import AXIS
+from ccbench.analysis.winner import winner_sentence
 from ccbench.cases.measurement import Status
 from ccbench.report.bits_table import bits_table
 from ccbench.report.case_table import rate_text, screen_table
@@ -66,7 +66,7 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
     points = points_of(run)
     verdicts = speed_verdicts(run)
     rows = card_rows(points, verdicts)
-    helps = variant_sentence(points, run.manifest.mapping("suite", AXIS["variant"].key))
+    helps = winner_sentence(run)
     asked = [*health_lines(run), *filter(None, [helps])]
     shared = shared_text(points)
     judged = ("" if shared else headline(rows, verdicts), expected_from(verdicts))

@@ -19,7 +19,6 @@ from ccbench.analysis.findings import (
     SIMULATED,
     provenance,
     run_findings,
-    variant_sentence,
 )
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
@@ -29,7 +28,8 @@ from ccbench.analysis.speed_verdict import (
     expected_from,
     speed_verdicts,
 )
-from ccbench.cases.axes import AXIS, NO_ROOT, setting_labels
+from ccbench.analysis.winner import winner_sentence
+from ccbench.cases.axes import NO_ROOT, setting_labels
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
@@ -312,7 +312,7 @@ def summary_lines(run: Run) -> list[str]:
     """Return the verdict without the findings."""
     points = points_of(run)
     spoken = speed_lines(speed_verdicts(run))
-    helps = variant_sentence(points, run.manifest.mapping("suite", AXIS["variant"].key))
+    helps = winner_sentence(run)
     return [
         *filter(None, [shared_text(points)]),
         *health_lines(run),

@@ -70,6 +70,7 @@ class RunOptions:
     reading_modules: what the caller shows results with, to be imported while the first ranks start.
     guides: by a suite's verdict, who is asked what to go on with whenever a rank was lost or nothing is left.
     allow_libraries: ranks may load and start the files that variants of the suite name.
+    vary: axis whose values are to be compared and the one that the others are compared with, algorithm=ring.
     """
 
     output: Path | None = None
@@ -92,6 +93,7 @@ class RunOptions:
     reading_modules: tuple[str, ...] = ()
     guides: Mapping[str, Guide] = field(default_factory=dict)
     allow_libraries: bool = False
+    vary: str = ""
 
 
 @dataclass(frozen=True)

@@ -221,6 +221,8 @@ def run_folder(
     # A run without any stays comparable with those of before there were such files.
     if files := schedule_files():
         manifest["options"]["schedules"] = {Path(file.name).name: file.digest for file in files}
+    if options.vary:
+        manifest["options"]["vary"] = options.vary
     if options.launched_by:
         manifest["options"]["launched_by"] = options.launched_by
     elif options.launch:

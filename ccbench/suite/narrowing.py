@@ -24,7 +24,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Words of a command line in place of a suite: collectives to keep, and keys of sweeps and of sampling.
+    """Words of a command line in place of a suite: collectives to keep, keys of sweeps and of sampling, variants.
 
     Empty mappings and tuples leave everything as the suite has it.
     """
@@ -32,6 +32,7 @@ class Narrowing:
     collectives: tuple[str, ...] = ()
     sweep: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    variants: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _CommandLine(FileOrigin):
@@ -57,6 +58,7 @@ def sweep_of(collective: str, narrowing: Narrowing) -> Suite:
             "question": f"How fast is {collective} here, by size?",
             "sweep": [sweep],
             "sampling": QUICK | dict(narrowing.sampling),
+            "variants": dict(narrowing.variants),
         }
     )
 
@@ -78,7 +80,8 @@ def narrowed(suite: Suite, narrowing: Narrowing) -> Suite:
         names = [name for name in sweep["collective"] if not kept or name in kept]
         sweeps += [{**sweep, **narrowing.sweep, "collective": names}] * bool(names)
     sampling = {**document.get("sampling", {}), **narrowing.sampling}
-    return _checked({**document, "sweep": sweeps, "sampling": sampling})
+    variants = dict(narrowing.variants) or document.get("variants", {})
+    return _checked({**document, "sweep": sweeps, "sampling": sampling, "variants": variants})
 
 
 def as_written(suite: Suite) -> dict[str, Any]:

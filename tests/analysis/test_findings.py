@@ -17,15 +17,12 @@ from ccbench.analysis.findings import (
     default_loses,
     findings_of,
     run_findings,
-    variant_findings,
-    variant_sentence,
 )
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.findings import Finding
 from ccbench.flags import Flag
 from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
-from ccbench.results.keys import CURVE
 from ccbench.results.points import NO_SAMPLES
 from tests.report.synthetic import MANIFEST, failed, flagged, sweep, write_run
 
@@ -229,71 +226,6 @@ def test_exactly_the_far_ones_are_counted(
         finding for finding in findings_of(some) if finding.kind == "slower_than_predicted"
     ]
     assert sum(finding.cases for finding in findings) == expected
-
-
-def test_a_variant_that_differs_is_told_with_sizes_and_what_it_chose(
-    points: tuple[Point, ...],
-) -> None:
-    line = [point for point in quiet(points) if CURVE(point) == CURVE(points[0])]
-    assert len(line) > 3
-
-    def new(place: int, point: Point) -> Point:
-        factor, ran = (1.31, "ring") if place < 2 else (1.0, "tree")
-        slower = timed(point, factor * (point.median_seconds or 0), 1e-6)
-        return replace(slower, variant="new", algorithm_used=ran)
-
-    old = [
-        replace(
-            timed(point, point.median_seconds or 0, 1e-6), variant="old", algorithm_used="tree"
-        )
-        for point in line
-    ]
-    both = [*old, *(new(place, point) for place, point in enumerate(line))]
-    (finding,) = variant_findings(both, ["old", "new"])
-    assert finding.subject == f"new is 31 % slower up to {line[1].size}: tree became ring"
-    assert (finding.severity, finding.cases) == ("doubt", 2)
-    (back,) = variant_findings(both, ["new", "old"])
-    assert back.subject == f"old is 24 % faster up to {line[1].size}: ring became tree"
-    assert variant_findings(line, []) == ()
-
-
-def variants_of(points: tuple[Point, ...], factor: float) -> list[Point]:
-    """The first curve measured twice: as it is, and ``factor`` times as long under another variable."""
-    line = [point for point in quiet(points) if CURVE(point) == CURVE(points[0])]
-    return [
-        replace(timed(point, times * (point.median_seconds or 0), 1e-6), variant=name)
-        for name, times in (("default", 1.0), ("engines", factor))
-        for point in line
-    ]
-
-
-VARIANTS = {"default": {}, "engines": {"env": {"NCCL_SHM_USE_CUDA_MEMCPY": "1"}}}
-
-
-def test_the_variable_that_helps_is_the_sentence(points: tuple[Point, ...]) -> None:
-    sentence = variant_sentence(variants_of(points, 0.2), VARIANTS)
-    assert sentence.startswith(
-        "engines HELPS (NCCL_SHM_USE_CUDA_MEMCPY=1): 5x as fast as default"
-    )
-    assert "intervals apart and more than" in sentence
-
-
-@pytest.mark.parametrize("factor", [1.0, 3.0])
-def test_where_none_helps_that_is_said(points: tuple[Point, ...], factor: float) -> None:
-    sentence = variant_sentence(variants_of(points, factor), VARIANTS)
-    assert sentence.startswith("NO VARIANT HELPS: none of 1 variant is faster than default")
-
-
-def test_a_run_without_variants_has_no_such_sentence(points: tuple[Point, ...]) -> None:
-    assert variant_sentence(points, {}) == ""
-
-
-def test_of_doubtful_times_no_variant_is_praised(points: tuple[Point, ...]) -> None:
-    doubtful = [
-        replace(point, flags=(Flag.CPU_CONTENTION,)) for point in variants_of(points, 0.2)
-    ]
-    sentence = variant_sentence(doubtful, VARIANTS)
-    assert sentence.startswith("CANNOT SAY which variant helps")
 
 
 def test_a_default_that_loses_is_found_and_the_winner_named(near: Point) -> None:

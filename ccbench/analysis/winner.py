@@ -1,0 +1,135 @@
+"""Which of several configurations of one run is faster, by how much, at which sizes: the sentence of ``--vary``.
+
+Every configuration is compared with the first by the tests of ``compare``, over rounds that were measured in turn.
+Beside it the rounds of each are compared with themselves (``self_check``): a point at which that shows differences
+too is undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from statistics import median
+
+from ccbench.analysis.comparison import compare_by
+from ccbench.analysis.self_check import check_self
+from ccbench.analysis.verdicts import Compared, Comparison, NoVerdict, Settings, Verdict
+from ccbench.cases.axes import AXIS, Axis
+from ccbench.results import Run
+from ccbench.results.keys import POINT, grouped
+from ccbench.units import format_size, percent, plural
+
+VARIANT = "variant"
+
+MOST_BANDS = 4
+"""Of one configuration, and configurations: those that a sentence names."""
+
+SPLITS = 100
+
+
+def varied(run: Run) -> tuple[Axis | None, str]:
+    """The axis whose values ``run`` was made to compare, and its first value; of a suite its variants."""
+    name, _, base = run.manifest.text("options", "vary").partition("=")
+    variants = [*run.manifest.mapping("suite", AXIS[VARIANT].key)]
+    if not name and len(variants) > 1:
+        name, base = VARIANT, variants[0]
+    return AXIS.get(name), base
+
+
+def compared_values(
+    run: Run, axis: Axis, base: str, settings: Settings | None = None
+) -> Compared:
+    """Compare the values of ``axis`` with ``base``; what A against A shows as well is no verdict."""
+    compared = compare_by(run, axis, base, settings)
+    key = POINT.without(axis.name)
+    noisy = {key(point) for point in check_self(run, None, settings, SPLITS).noisy}
+    reason = "A against A, its rounds compared with themselves, differs as well"
+
+    def sure(comparison: Comparison) -> Comparison:
+        if comparison.verdict is Verdict.NONE or key(comparison.point) not in noisy:
+            return comparison
+        return replace(
+            comparison, verdict=Verdict.NONE, cause=NoVerdict.TOO_WIDE, reason=reason
+        )
+
+    return replace(compared, points=tuple(map(sure, compared.points)))
+
+
+def winner_sentence(run: Run) -> str:
+    """``Tree is 1.42 (1.38 to 1.47) times as fast as Ring up to 64 KiB; ...``; "" where nothing was varied."""
+    axis, base = varied(run)
+    measured = [] if axis is None else [str(getattr(each, axis.name)) for each in run.points]
+    if axis is None or base not in measured or len({*measured}) < 2:
+        return ""
+    compared = compared_values(run, axis, base)
+    values = grouped(compared.points, lambda each: str(getattr(each.point, axis.name)))
+    values.pop(base, None)
+    gains = sorted(values, key=lambda value: min(each.ratio or 1.0 for each in values[value]))
+    parts = [
+        part for value in gains[:MOST_BANDS] for part in _bands(values[value], value, base)
+    ]
+    same = len(compared.of(Verdict.SAME))
+    open_points = compared.of(Verdict.NONE)
+    every = plural(len(compared.points), "point")
+    parts += [
+        f"the same within {percent(compared.settings.threshold)} at {same} of {every}"
+    ] * bool(same)
+    if open_points:
+        parts.append(
+            f"{len(open_points)} of {every} undecided ({open_points[0].words.removeprefix('no verdict: ')})"
+        )
+    if len(open_points) == len(compared.points):
+        return f"CANNOT SAY which {axis.name} is faster: {parts[-1]}"
+    if not (compared.of(Verdict.FASTER) or compared.of(Verdict.SLOWER)):
+        return f"NO DIFFERENCE between {base} and {', '.join(gains)}: {'; '.join(parts)}"
+    return "; ".join(parts)
+
+
+def _bands(points: Sequence[Comparison], value: str, base: str) -> Iterator[str]:
+    """Yield a clause for each range of sizes in which ``value`` or ``base`` is faster, collective by collective."""
+    curves = grouped(points, lambda each: each.point.collective)
+    for collective, members in curves.items():
+        of = f"{collective}: " * (len(curves) > 1)
+        by_size = sorted(grouped(members, lambda each: each.point.size_bytes).items())
+        least, most = by_size[0][0], by_size[-1][0]
+        clauses = []
+        for verdict, band in groupby(by_size, key=lambda row: _common(row[1])):
+            rows = list(band)
+            if verdict not in (Verdict.FASTER, Verdict.SLOWER):
+                continue
+            winner, loser = (value, base) if verdict is Verdict.FASTER else (base, value)
+            times = _times([each for _, at in rows for each in at], verdict)
+            where = _where(rows[0][0], rows[-1][0], least, most)
+            clauses.append(f"{of}{winner} is {times} times as fast as {loser} {where}")
+        yield from clauses[:MOST_BANDS]
+
+
+def _common(points: Sequence[Comparison]) -> Verdict:
+    """The verdict of all ``points``, which are of one size; none where placements or settings disagree."""
+    verdicts = {each.verdict for each in points}
+    return verdicts.pop() if len(verdicts) == 1 else Verdict.NONE
+
+
+def _times(points: Sequence[Comparison], verdict: Verdict) -> str:
+    """``1.42 (1.38 to 1.47)``: the median over sizes of the ratio and of both ends of its interval."""
+    middles = (
+        median(getattr(each, name) or each.ratio or 1.0 for each in points)
+        for name in ("ratio", "low", "high")
+    )
+    ends = [middle if verdict is Verdict.SLOWER else 1 / middle for middle in middles]
+    return f"{ends[0]:.3g} ({min(ends[1:]):.3g} to {max(ends[1:]):.3g})"
+
+
+def _where(first: int, last: int, least: int, most: int) -> str:
+    if (first, last) == (least, most):
+        return "at every size"
+    if first == last:
+        return f"at {format_size(first)}"
+    if first == least:
+        return f"up to {format_size(last)}"
+    return (
+        f"from {format_size(first)} on"
+        if last == most
+        else f"from {format_size(first)} to {format_size(last)}"
+    )

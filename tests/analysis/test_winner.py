@@ -1,0 +1,77 @@
+"""The sentence on configurations that a run measured in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ccbench.analysis.winner import winner_sentence
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement
+from ccbench.results import Run
+from tests.report.synthetic import MANIFEST, case, write_run
+
+SIZES = tuple(4**power * 1024 for power in range(6))
+
+
+def varied_run(
+    path: Path,
+    factors: dict[str, list[float]],
+    noise: float = 0.01,
+    flags: tuple[str, ...] = (),
+) -> Run:
+    """Eight rounds of each size under every algorithm; ``factors`` on 10 us by size, with a spread of ``noise``."""
+    random = np.random.default_rng(7)
+    cases: list[Case] = []
+    edits: dict[int, Callable[[Measurement], Measurement]] = {}
+    for algorithm, by_size in factors.items():
+        for size, factor in zip(SIZES, by_size, strict=True):
+
+            def edit(measurement: Measurement, factor: float = factor) -> Measurement:
+                rounds = 1e-5 * factor * np.exp(random.normal(0, noise, 8))
+                return replace(
+                    measurement,
+                    samples_seconds=tuple(np.repeat(rounds, 5)),
+                    round_samples=(5,) * 8,
+                    conditions=replace(measurement.conditions, flags=flags),
+                )
+
+            edits[len(cases)] = edit
+            cases.append(case("all_reduce", algorithm, size))
+    manifest = {**MANIFEST, "options": {"vary": f"algorithm={next(iter(factors))}"}}
+    return write_run(path / "run", cases, edits, manifest=manifest, priced=False)
+
+
+def test_who_is_faster_by_how_much_and_up_to_which_size(tmp_path: Path) -> None:
+    factors = {"ring": [1.0] * 6, "tree": [0.7, 0.7, 0.7, 1.0, 1.25, 1.25]}
+    sentence = winner_sentence(varied_run(tmp_path, factors))
+    first, second, rest = sentence.split("; ")
+    assert first.startswith("tree is 1.4")
+    assert first.endswith("times as fast as ring up to 16 KiB")
+    assert second.startswith("ring is 1.2")
+    assert second.endswith("times as fast as tree from 256 KiB on")
+    assert rest == "the same within 5.0 % at 1 of 6 points"
+
+
+def test_twenty_runs_of_equals_have_no_winner(tmp_path: Path) -> None:
+    for number in range(20):
+        factors = {"ring": [1.0] * 6, "tree": [1.0] * 6}
+        sentence = winner_sentence(
+            varied_run(tmp_path / str(number), factors, 0.02 * (1 + number % 4))
+        )
+        assert "times as fast" not in sentence, sentence
+
+
+def test_a_run_that_varies_nothing_has_no_such_sentence(tmp_path: Path) -> None:
+    assert (
+        winner_sentence(write_run(tmp_path / "run", [case("all_reduce", "ring", 1024)])) == ""
+    )
+
+
+def test_doubtful_times_have_no_winner(tmp_path: Path) -> None:
+    factors = {"ring": [1.0] * 6, "tree": [0.5] * 6}
+    sentence = winner_sentence(varied_run(tmp_path, factors, flags=("cpu_contention",)))
+    assert sentence.startswith("CANNOT SAY which algorithm is faster: 6 of 6 points")

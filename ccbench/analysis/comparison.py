@@ -490,7 +490,7 @@ def compare_by(
     new = [side for side in sides if side != first]
     faces = [face for value in new for face in facing(sides[first], sides[value])]
     settings = settings or Settings()
-    in_turn = axis.name == VARIANT
+    in_turn = axis.name == VARIANT or bool(run.manifest.text("options", "vary"))
     results, left_out = _verdicts(faces, settings, in_turn=in_turn)
     versions = {
         value: {point.backend_version for point in members} for value, members in values.items()

@@ -13,9 +13,10 @@ from itertools import groupby
 from statistics import median
 
 from ccbench.analysis.comparison import compare_by
-from ccbench.analysis.self_check import check_self
+from ccbench.analysis.self_check import noisy_points
 from ccbench.analysis.verdicts import Compared, Comparison, NoVerdict, Settings, Verdict
 from ccbench.cases.axes import AXIS, Axis
+from ccbench.flags import Flag
 from ccbench.results import Run
 from ccbench.results.keys import POINT, grouped
 from ccbench.units import format_size, percent, plural
@@ -25,7 +26,8 @@ VARIANT = "variant"
 MOST_BANDS = 4
 """Of one configuration, and configurations: those that a sentence names."""
 
-SPLITS = 100
+SHARED = frozenset((Flag.OTHER_LOAD, Flag.CPU_CONTENTION, Flag.STEAL))
+"""Flags of load that comes from outside."""
 
 
 def varied(run: Run) -> tuple[Axis | None, str]:
@@ -40,10 +42,15 @@ def varied(run: Run) -> tuple[Axis | None, str]:
 def compared_values(
     run: Run, axis: Axis, base: str, settings: Settings | None = None
 ) -> Compared:
-    """Compare the values of ``axis`` with ``base``; what A against A shows as well is no verdict."""
+    """Compare the values of ``axis`` with ``base``; what A against A shows as well is no verdict.
+
+    The load of others meets all alike, for they were measured in turns.
+    """
+    settings = settings or Settings()
+    settings = replace(settings, accepted_flags=settings.accepted_flags | SHARED)
     compared = compare_by(run, axis, base, settings)
     key = POINT.without(axis.name)
-    noisy = {key(point) for point in check_self(run, None, settings, SPLITS).noisy}
+    noisy = {key(point) for point in noisy_points(run, settings)}
     reason = "A against A, its rounds compared with themselves, differs as well"
 
     def sure(comparison: Comparison) -> Comparison:
@@ -106,8 +113,8 @@ def _bands(points: Sequence[Comparison], value: str, base: str) -> Iterator[str]
 
 
 def _common(points: Sequence[Comparison]) -> Verdict:
-    """The verdict of all ``points``, which are of one size; none where placements or settings disagree."""
-    verdicts = {each.verdict for each in points}
+    """The verdict of ``points`` of one size; none where placements or settings contradict each other."""
+    verdicts = {each.verdict for each in points} - {Verdict.SAME}
     return verdicts.pop() if len(verdicts) == 1 else Verdict.NONE
 
 

@@ -26,7 +26,7 @@ from ccbench.flags import Flag
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
-    from ccbench.analysis.verdicts import Compared, Settings
+    from ccbench.analysis.verdicts import Compared
     from ccbench.results import Run
 
 
@@ -94,17 +94,6 @@ FORMATS = {".json": "json", ".md": "md", ".xml": "junit"}
     "--base", default="", metavar="VALUE", help="Of --by: what the others are compared with."
 )
 @click.option(
-    "--aa", "self_check", is_flag=True, help="A=A: false alarms of RUN, or two of one machine."
-)
-@click.option(
-    "--aa-resamples",
-    "splits",
-    type=click.IntRange(1, 100_000),
-    default=200,
-    show_default=True,
-    help="Random resamplings of --aa.",
-)
-@click.option(
     "--format",
     "form",
     type=click.Choice(["table", "json", "md", "junit"]),
@@ -129,8 +118,6 @@ def compare(
     same_bits: bool,
     axis: str | None,
     base: str,
-    self_check: bool,
-    splits: int,
     form: str,
     output: Path | None,
     as_json: bool,
@@ -162,9 +149,9 @@ def compare(
         check_writable(output, "-o")
         if form == "table":
             form = _form_of(output)
-    against_model = not self_check and runs[0] == MODEL
+    against_model = runs[0] == MODEL
     # Nobody measured these here: what healthy systems differ by is no change.
-    published = not (axis or self_check) and runs[0].partition(":")[0] == PREFIX.rstrip(":")
+    published = not axis and runs[0].partition(":")[0] == PREFIX.rstrip(":")
     by_systems = against_model or published
     usual = MODEL_THRESHOLD if by_systems else DEFAULT_THRESHOLD
     default = usual if threshold is None else threshold
@@ -181,14 +168,12 @@ def compare(
         by_systems=by_systems and threshold is None,
         same_bits=same_bits,
     )
-    if self_check and not axis:
-        return _self_check(runs, settings, splits, form, output)
     _refuse_unless(bool(axis) or not base, "--base", "say of what: --by variant")
     new = open_run(runs[-1], details=False)
     by, first = (_axis(axis), base) if axis else varied(new) if len(runs) == 1 else (None, "")
     fits = len(runs) == 1 if by else len(runs) == 2 or (len(runs) > 2 and not against_model)
     cure = "name one run" if axis else "name two runs: BASE NEW, or model RUN"
-    _refuse_unless(fits and not self_check, "compare", cure)
+    _refuse_unless(fits, "compare", cure)
     if by:
         compared = (compare_by if axis else compared_values)(new, by, first, settings)
     elif against_model:
@@ -254,23 +239,6 @@ def _table_of_runs(each: Sequence[Compared], form: str, output: Path | None) -> 
     result = runs_screen(each, screen_width()) if form == "table" else documents
     _leave(result, output, "\n".join(sentences(each)))
     return exit_code
-
-
-def _self_check(
-    runs: tuple[str, ...], settings: Settings, splits: int, form: str, output: Path | None
-) -> int:
-    from ccbench.analysis.self_check import check_self
-    from ccbench.report.comparison_text import self_check_document, self_check_screen
-
-    _refuse_unless(len(runs) <= 2, "--aa", "name one run, or two of the same machine")
-    _refuse_unless(form in ("table", "json"), "--aa --format", "write table or json")
-    check = check_self(runs[0], runs[1] if len(runs) == 2 else None, settings, splits)
-    as_table = form == "table"
-    result = (
-        self_check_screen(check, screen_width()) if as_table else self_check_document(check)
-    )
-    _leave(result, output, check.doubt or "these settings can be trusted here")
-    return check.exit_code
 
 
 def _leave(result: object, output: Path | None, sentence: str) -> None:

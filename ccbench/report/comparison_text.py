@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ccbench.analysis.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfCheck
 from ccbench.analysis.verdicts import (
     FINE,
     REGRESSION,
@@ -129,32 +128,6 @@ def _wrapped(text: str, width: int) -> list[str]:
     ]
 
 
-def self_check_screen(check: SelfCheck, width: int = 80) -> str:
-    """The findings of A=A, as text of at most ``width`` columns."""
-    settings = check.settings
-    lines = [
-        f"A=A of {' and '.join(check.runs)}: {check.points} points, {check.left_out} left out"
-    ]
-    shares = [
-        f"false alarms: {check.false_alarms:.3%} of points in {check.splits} share-outs of the rounds, "
-        f"{check.alarmed:.1%} of share-outs with any (let pass: {MOST_FALSE:.0%} of points)",
-        f"planted slow-downs of {INJECTED_THRESHOLDS:g} thresholds found: {check.found:.1%} "
-        f"(threshold {settings.threshold:.3g}, confidence {settings.confidence:.4g})",
-    ]
-    # Shares of nothing would read like good news.
-    lines += shares if check.points else []
-    if check.direct is not None:
-        alarms = check.direct_alarms
-        share = "no point can be judged" if alarms is None else f"{alarms:.1%} of points differ"
-        lines.append(f"the two runs as they are: {share} ({check.direct.sentence})")
-    lines.append(
-        "these settings can be trusted here"
-        if not check.exit_code
-        else f"NO VERDICT: {check.doubt}"
-    )
-    return "".join(f"{part}\n" for line in lines for part in _wrapped(line, width))
-
-
 def markdown(compared: Compared) -> str:
     """Verdict line, table of changed points, details folded (GitHub and GitLab read ``<details>``)."""
     changed = [point for point in compared.points if _has_changed(point)]
@@ -226,16 +199,6 @@ def document(compared: Compared) -> dict[str, Any]:
         **values_of(compared, *names, "unread"),
         "settings": _settings(compared.settings),
         "points": points,
-    }
-
-
-def self_check_document(check: SelfCheck) -> dict[str, Any]:
-    """The findings of A=A as JSON values; shares are fractions."""
-    names = ("exit_code", "doubt", "runs", "points", "left_out", "splits")
-    return {
-        **values_of(check, *names, "false_alarms", "alarmed", "found"),
-        "settings": _settings(check.settings),
-        "direct": None if check.direct is None else document(check.direct),
     }
 
 

@@ -73,5 +73,5 @@ def test_a_run_that_varies_nothing_has_no_such_sentence(tmp_path: Path) -> None:
 
 def test_doubtful_times_have_no_winner(tmp_path: Path) -> None:
     factors = {"ring": [1.0] * 6, "tree": [0.5] * 6}
-    sentence = winner_sentence(varied_run(tmp_path, factors, flags=("cpu_contention",)))
+    sentence = winner_sentence(varied_run(tmp_path, factors, flags=("throttled",)))
     assert sentence.startswith("CANNOT SAY which algorithm is faster: 6 of 6 points")

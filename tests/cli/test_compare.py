@@ -77,8 +77,6 @@ def test_a_missing_new_run_and_a_wrong_option_are_2(
         (base, base, "--threshold", "5 MiB"),
         ("published:hgx-h1000", base),
         (base, base, "-o", str(tmp_path / "no" / "file")),
-        ("--aa", base, "--format", "junit"),
-        ("--aa", base, base, base),
     ):
         assert ccbench("compare", *arguments).refused
 
@@ -156,27 +154,6 @@ def test_what_a_run_does_not_have_stays_empty_in_the_table(
     ended = ccbench("compare", base, fewer, base)
     assert ended.code == 3
     assert re.search(r" 8 B +10\.\d+ us +- [?] +10\.", ended.out)
-
-
-def test_a_equals_a_shows_the_share_of_false_alarms(
-    ccbench: Command, base: str, tmp_path: Path
-) -> None:
-    again = str(write(tmp_path / "again", [1e-5] * POINTS))
-    ended = ccbench("compare", "--aa", base, again, "--aa-resamples", "20").done
-    assert "false alarms: 0.000% of points in 20 share-outs" in ended.out
-    assert ended.out.splitlines()[-1] == "these settings can be trusted here"
-    loud = str(write(tmp_path / "loud", [1e-5] * POINTS, noise=1.0))
-    ended = ccbench("compare", "--aa", loud, "--aa-resamples", "20", "--format", "json")
-    assert ended.code == 3
-    assert ended.json["found"] < 0.95
-
-
-def test_a_equals_a_of_nothing_tells_no_share(ccbench: Command, tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "empty", MANIFEST):
-        pass
-    result = ccbench("compare", "--aa", str(tmp_path / "empty"))
-    assert result.code == 3
-    assert "%" not in result.out
 
 
 def test_json_is_asked_for_as_elsewhere(ccbench: Command, base: str, slow: str) -> None:

@@ -453,7 +453,9 @@ def _along_one_axis(base: Run, new: Run) -> tuple[list[Face], str]:
     )
     differ = [name for name, values in olds.items() if values != news[name]]
     names = " and ".join(differ)
-    if [len({*olds[name], *news[name]}) for name in differ] == [2]:
+    # Ways to do the same work may stand beside each other, other work may not.
+    ways = {axis.name for axis in IDENTITY if axis.choice or axis.name == "backend"}
+    if {*differ} <= ways and [len({*olds[name], *news[name]}) for name in differ] == [2]:
         faces = facing(*(grouped(run.points, POINT.without(*differ)) for run in (base, new)))
         return faces, f"the runs differ in {names}: compared by all else"
     cure = "measure them in one run: ccbench run SUITE --vary NAME=A,B"

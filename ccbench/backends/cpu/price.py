@@ -44,7 +44,7 @@ LEAST_SHARE_OF_WORK = 0.25
 """Share of a call on many bytes that is at least theirs, however long the call on one element took."""
 
 LEAST_TIMES = 3
-"""Repetitions in a window, however long they are, and before it: so many passes fill a shared cache."""
+"""Repetitions in a window, however long they are, and before every one: so many passes fill a shared cache."""
 
 WINDOW_SECONDS = 0.5e-3
 """Short against a slice of a scheduler's time (3 ms): most windows fall between what other programs get."""
@@ -216,8 +216,7 @@ class Probe:
     ) -> float:
         """Return the seconds that each ``work`` takes, in a window that is long enough."""
         times = self._times.get(key, LEAST_TIMES)
-        if times == LEAST_TIMES:
-            self._timed(work, times, working)
+        self._timed(work, LEAST_TIMES, working)
         seconds = self._timed(work, times, working)
         # Looked at every time: a first try that was disturbed must not shorten all later windows.
         while seconds < WINDOW_SECONDS / 2:

@@ -28,7 +28,6 @@ from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.machine.host import allowed_cpus, spread_over_cores
-from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import open_team
 from ccbench.stats import median_interval
 from ccbench.units import format_seconds, format_size
@@ -193,9 +192,7 @@ def measured(library: MpiLibrary, ranks: int, rounds: int) -> list[Round]:
     found = []
     with tempfile.TemporaryDirectory(prefix="ccbench-fidelity-") as folder:
         program = compiled(Path(folder), library)
-        team = open_team(
-            open_backend("mpi"), TeamRequest(ranks, load_machine("cpu-shared-memory"))
-        )
+        team = open_team(open_backend("mpi"), TeamRequest(ranks))
         try:
             for number in range(rounds):
                 for size in LAUNCHES:

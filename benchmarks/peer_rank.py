@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.points import GLOO, INTELMPI, MEMCPY, MPICH, OPENMPI, SHARED
 from ccbench.backends.control_block import LINE_WORDS, Control
 from ccbench.backends.cpu.endpoint import CpuEndpoint
+from ccbench.backends.cpu.price import Probe
 from ccbench.backends.mpi.calls import MpiCall, c_loop, steps_of
 from ccbench.cases.axes import Case
 from ccbench.collectives import collective
@@ -176,7 +177,7 @@ class PeerEndpoint(CpuEndpoint):
     """ccbench's endpoint with buffers of the rank's own and another library's call."""
 
     def __init__(self, library: Library, rank: int, control: Control, cores: int) -> None:
-        super().__init__(rank, control, [], cores)
+        super().__init__(rank, control, [], cores, Probe(control.ranks))
         self._library = library
 
     def prepare(self, case: Case) -> str:

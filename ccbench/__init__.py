@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ccbench.cases.axes import Case
     from ccbench.cases.measurement import Measurement, Sampling, Status
     from ccbench.errors import CcbenchError
-    from ccbench.model.machine import Machine, load_machine
-    from ccbench.model.pricing import predict
     from ccbench.report.writing import write_report
     from ccbench.results import Point, Run, load_run, load_runs
     from ccbench.runner.run import run_suite
@@ -33,7 +31,6 @@ __all__ = [
     "CcbenchError",
     "Compared",
     "Comparison",
-    "Machine",
     "Measurement",
     "Phase",
     "Point",
@@ -43,12 +40,10 @@ __all__ = [
     "Status",
     "Suite",
     "compare",
-    "load_machine",
     "load_run",
     "load_runs",
     "load_suite",
     "open_backend",
-    "predict",
     "run_suite",
     "schedule_for",
     "write_report",
@@ -59,7 +54,6 @@ _HOMES = {
     "CcbenchError": "ccbench.errors",
     "Compared": "ccbench.analysis.verdicts",
     "Comparison": "ccbench.analysis.verdicts",
-    "Machine": "ccbench.model.machine",
     "Measurement": "ccbench.cases.measurement",
     "Phase": "ccbench.schedules.schedule",
     "Point": "ccbench.results",
@@ -69,12 +63,10 @@ _HOMES = {
     "Status": "ccbench.cases.measurement",
     "Suite": "ccbench.suite.model",
     "compare": "ccbench.analysis.comparison",
-    "load_machine": "ccbench.model.machine",
     "load_run": "ccbench.results",
     "load_runs": "ccbench.results",
     "load_suite": "ccbench.suite.model",
     "open_backend": "ccbench.backends",
-    "predict": "ccbench.model.pricing",
     "run_suite": "ccbench.runner.run",
     "schedule_for": "ccbench.schedules",
     "write_report": "ccbench.report.writing",

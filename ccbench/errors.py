@@ -4,7 +4,6 @@ CcbenchError                      exit 2 unless a subclass says otherwise
 ├── UsageError                    the command line asks for something that cannot be
 ├── SuiteError                    a suite file is wrong; the message starts with file and place
 ├── MachineError                  a machine description is wrong or unknown
-│   └── HostBusy                  this host cannot be measured for other load
 ├── ScheduleError                 a schedule cannot be built, or its proof failed
 ├── BackendUnavailable            a backend cannot work here; the message says what to install
 │   ├── CannotStart               it can start no team, whatever the case: the run ends
@@ -35,10 +34,6 @@ class SuiteError(CcbenchError):
 
 class MachineError(CcbenchError):
     """A machine description is wrong or unknown."""
-
-
-class HostBusy(MachineError):
-    """Other programs or the hypervisor use this host so much that nothing can be said about it."""
 
 
 class ScheduleError(CcbenchError):

@@ -47,7 +47,7 @@ class Flag(str, Enum):
         "cpu_contention",
         About.LOAD,
         "others (programs, the hypervisor) took so much of the processors' time that more than half of the "
-        "launches were disturbed; cases that are priced on the host's memory get no prediction then",
+        "launches were disturbed",
         "stop other programs, or ask the scheduler for whole nodes, and measure again",
     )
     CORE_DISTANCE_CHANGED = (

@@ -319,14 +319,14 @@ def beats_bound(points: Points) -> Iterator[Finding]:
 
 
 def far_from_prediction(points: Points) -> Iterator[Finding]:
-    """Cases far from their prediction, of what no healthy system is known of; one rank does nothing."""
+    """Cases far from a prediction that has no range; one rank does nothing."""
     ratios = [
         (point.median_seconds / point.predicted_seconds, point)
         for point in points
         if point.status == Status.OK
         and point.median_seconds
         and point.predicted_seconds
-        and point.predicted_low_95_seconds is None
+        and point.predicted_low_80_seconds is None
         and point.group_ranks > 1
         if not (
             point.beats_bound

@@ -17,7 +17,6 @@ from ccbench.errors import CcbenchError
 
 if TYPE_CHECKING:  # each rank's process loads this module, and prices nothing
     from ccbench.model.cluster import Cluster
-    from ccbench.model.machine import Machine
 
 
 class CannotRun(CcbenchError):
@@ -59,7 +58,7 @@ class TeamLaunch:
 class TeamRequest:
     """The runner's order for a team.
 
-    machine: what predictions are priced on; only the simulated backend takes its times from it.
+    machine: only the simulated backend takes its times from it; None for processes on one host.
     seed: makes simulated noise and data repeatable. environment: variables that the team is started with.
     launch: the user's own way to start the ranks, such as ``mpirun -n 16 --hostfile hosts``.
     processes: the process model of the ranks that the leader starts. start_seconds: how long the start may
@@ -67,7 +66,7 @@ class TeamRequest:
     """
 
     ranks: int
-    machine: Machine | Cluster
+    machine: Cluster | None = None
     seed: int = 0
     environment: tuple[tuple[str, str], ...] = ()
     launch: TeamLaunch | None = None

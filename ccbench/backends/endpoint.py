@@ -204,6 +204,14 @@ class TeamEndpoint(Endpoint):
         """Return half a round trip between two ranks; None where they share no memory to time it on."""
         return None
 
+    def costs(self) -> tuple[float, ...]:
+        """Return what the parts of a launch cost now, () where no price is made of them. Collective."""
+        return ()
+
+    def path(self, windows: Sequence[Sequence[float]]) -> tuple[float, ...]:
+        """Return how often a launch pays each cost, by what they are in each window of ``costs``."""
+        return ()
+
     def remark(self) -> str:
         """Return what else there is to say about the case just measured, or ''."""
         return ""

@@ -1,8 +1,8 @@
 """The backend whose times come from the model: the whole way through ccbench in milliseconds, anywhere.
 
-Times are the price of the schedule on the team's machine, times lognormal noise of NOISE_SIGMA, repeatable
-by seed. Results are not simulated: the schedule is executed on small buffers and every element checked.
-Groups march in step, so that each takes as long as all, but for the noise of its own end.
+Times are the price of the schedule on the links of the team's machine, or on a host at COSTS, times lognormal
+noise of NOISE_SIGMA, repeatable by seed. Results are not simulated: the schedule is executed on small buffers and
+every element checked. Groups march in step, so that each takes as long as all, but for the noise of its own end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.cpu.endpoint import amounts_of
+from ccbench.backends.launch_price import CALL, COPIED, FLAG, GROUP, REDUCED, TERMS
 from ccbench.backends.rank_endpoint import group_parts
 from ccbench.cases.axes import NO_OP, NO_ROOT, Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
@@ -26,13 +27,9 @@ from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.groups import format_ranks
-from ccbench.model.cluster import Cluster
 from ccbench.model.concurrent import schedules_at_once
 from ccbench.model.context import schedule_prediction
-from ccbench.model.loads import StepLoad, step_loads
-from ccbench.model.machine import Machine
-from ccbench.model.pricing import case_prices
-from ccbench.model.rank_subset import schedule_of, subset_of
+from ccbench.model.rank_subset import flow_weights, schedule_of, subset_of
 from ccbench.schedules import algorithms_of, parse_algorithm
 from ccbench.schedules.placement import SlotLayout
 from ccbench.schedules.schedule import Schedule
@@ -47,8 +44,12 @@ NOISE_SIGMA = 0.02
 END_SIGMA = 0.005
 """Scatter of how much earlier than the last of them others end that run at the same time."""
 
-CLUSTER_SKEW_SHARE = 0.01
-"""Of a launch: how far apart simulated ranks of a cluster start, for which no machine gives a figure."""
+SKEW_SHARE = 0.01
+"""Of a launch: how far apart simulated ranks start."""
+
+HOST = "cpu-shared-memory"
+COSTS = (4e-7, 3e-7, 2e-6, 8e-11, 1.2e-10)
+"""Seconds of the five costs of ranks on processors (``cpu.price``): assumed, no real host has them."""
 
 MOST_UNEVEN_RANKS = 128
 """Of an all_to_all_v, whose every block takes as much memory as its largest."""
@@ -121,19 +122,20 @@ def _schedule(case: Case, algorithm: str) -> Schedule:
 class _Choice:
     """A schedule that runs, and the time of one launch of it without noise.
 
-    concurrent: schedule of the concurrent collective. shares: of ``seconds``, what the case's own collective
-    and the concurrent one take.
+    counts: what the launch is made of, by TERMS; () on links. concurrent: schedule of the concurrent
+    collective. shares: of ``seconds``, what the case's own collective and the concurrent one take.
     """
 
     schedule: Schedule
     algorithm: str
     seconds: float
+    counts: tuple[float, ...] = ()
     concurrent: Schedule | None = None
     shares: tuple[float, float] = (1.0, 1.0)
 
 
 class SimulatedTeam:
-    """Prices, draws samples and checks; keeps the loads of the schedules it has priced.
+    """Prices, draws samples and checks.
 
     A case is drawn anew at each round: the same seed and order of cases give the same samples again.
     """
@@ -143,7 +145,6 @@ class SimulatedTeam:
         self._machine = request.machine
         self._seed = request.seed
         self._rounds: Counter[str] = Counter()
-        self._loads: dict[tuple[object, ...], list[StepLoad]] = {}
 
     def usable(self) -> bool:
         """Return True: nothing here can die."""
@@ -157,7 +158,7 @@ class SimulatedTeam:
         blank = Measurement(
             case=case,
             status=Status.UNSUPPORTED,
-            backend_version=f"model of {self._machine.name}",
+            backend_version=f"model of {self._machine.name if self._machine else HOST}",
             started_at=datetime.now(timezone.utc).isoformat(),
             simulated=True,
         )
@@ -181,6 +182,8 @@ class SimulatedTeam:
             status=Status.WRONG if wrong else Status.OK,
             detail="" if checked == case.count else partly,
             algorithm_used=choice.algorithm,
+            path_counts=choice.counts,
+            path_costs_seconds=tuple((cost,) for cost in COSTS) if choice.counts else (),
             wrong_elements=wrong,
         )
 
@@ -202,11 +205,8 @@ class SimulatedTeam:
             count = min(count + max(1, count // 8), len(samples))
         samples = samples[:count]
         warmup = seconds * random.lognormal(0.0, NOISE_SIGMA, 2)
-        # Ranks leave the barrier before a sample as they see its flag; the first of them starts the clock.
-        exit_seconds = seconds * CLUSTER_SKEW_SHARE
-        if isinstance(self._machine, Machine):
-            exit_seconds = min(self._machine.fabric.flag_latency_seconds, seconds / 2)
-        starts = exit_seconds * random.random((len(case.communicating_ranks), count))
+        # The first rank to leave the barrier before a sample starts the clock.
+        starts = seconds * SKEW_SHARE * random.random((len(case.communicating_ranks), count))
         starts -= starts.min(axis=0)
         # Names of what runs at the same time, groups or collectives, and each one's share of a sample.
         names = (
@@ -243,6 +243,20 @@ class SimulatedTeam:
         if concurrent is None:
             return alone
         second = self._alone(concurrent)
+        if self._machine is None:
+            # Ranks do both by turns: work adds up, and goes on while one of the two waits.
+            counts = np.add(alone.counts, second.counts)
+            counts[FLAG] = max(alone.counts[FLAG], second.counts[FLAG])
+            seconds = float(counts @ COSTS)
+            longer = max(alone.seconds, second.seconds)
+            mine, others = (1 - (longer - each.seconds) / seconds for each in (alone, second))
+            return replace(
+                alone,
+                seconds=seconds,
+                counts=tuple(counts.tolist()),
+                concurrent=second.schedule,
+                shares=(mine, others),
+            )
         pairs = (case, alone.schedule), (concurrent, second.schedule)
         both = schedules_at_once(self._machine, *pairs)
         seconds = both.prediction.predicted_seconds
@@ -266,16 +280,34 @@ class SimulatedTeam:
         schedule = _schedule(case, algorithm)
         name, parameter = parse_algorithm(algorithm)
         used = f"{name}:{schedule.parameter}" if schedule.parameter or parameter else name
-        if isinstance(self._machine, Cluster):
+        if self._machine is not None:
             return _Choice(
                 schedule, used, schedule_prediction(case, self._machine, used).predicted_seconds
             )
-        machine, subset = self._machine, subset_of(case)
-        key = (schedule, case.in_place, subset)
-        if key not in self._loads:
-            self._loads[key] = step_loads(schedule, machine.fabric.cores, case.in_place, subset)
-        seconds = float(case_prices(case, machine, schedule, self._loads[key]).seconds[0])
-        return _Choice(schedule, used, seconds)
+        counts = step_counts(schedule, case)
+        return _Choice(schedule, used, float(counts @ COSTS), tuple(counts.tolist()))
+
+
+def step_counts(schedule: Schedule, case: Case) -> Floats:
+    """Return what a launch of ``case`` on one host is made of, by TERMS, where all ranks march in step.
+
+    Of each step that of the rank with most; who waits on entry and exit waits for one flag each.
+    """
+    counts, blocks = np.zeros(len(TERMS)), subset_of(case).weights(case.group_ranks)
+    row = collective(case.collective)
+    whole = case.count * item_bytes(case.dtype)
+    slot_bytes = whole if row.blocked else whole / schedule.pieces
+    counts[FLAG], counts[GROUP] = 2.0 * (schedule.ranks > 1), 1.0
+    for phase in schedule.phases:
+        workers = phase.source if phase.executed_by_source else phase.target
+        moved = phase.width if blocks is None else flow_weights(phase, schedule, blocks)
+        calls = np.bincount(workers, minlength=1).max()
+        most = np.bincount(workers, moved, 1).max() * slot_bytes
+        counts[[FLAG, GROUP, CALL]] += phase.repeat * np.array(
+            [bool(np.any(phase.source != phase.target)), 1, calls]
+        )
+        counts[REDUCED if phase.reduces else COPIED] += phase.repeat * most
+    return counts
 
 
 # -- results -----------------------------------------------------------------------------------------------

@@ -122,11 +122,6 @@ class Capabilities:
         """True if times are computed, not measured."""
         return self.device is Device.MODEL
 
-    @property
-    def priced_on_processors(self) -> bool:
-        """True if predictions are of processes that have the host's processors to themselves."""
-        return self.device is Device.PROCESS and self.priced_by is PricedBy.SCHEDULE
-
 
 DECLARED: dict[str, Capabilities] = {}
 """By name, in the order in which they are listed."""

@@ -85,6 +85,7 @@ class Sampling:
 
 _UNKNOWN = "not known on this machine"
 _NOT_MEASURED = "no sample was taken"
+_NO_PRICE = "another backend than cpu or simulated, or a launch that is not made of these"
 _NO_GROUPS = "one collective ran alone, or what ran at the same time was not timed apart"
 _ONE_HOST = "all ranks ran on the host of the run"
 _NO_LIBRARY = "nothing was measured, or the backend has no library of its own"
@@ -315,6 +316,20 @@ class Measurement:
         "seconds",
         _NOT_MEASURED,
         rounds="total",
+    )
+    path_counts: tuple[float, ...] = column(
+        (),
+        "what the longest way through a launch is made of: flags waited for, groups of operations, calls, bytes "
+        "copied, bytes reduced",
+        null_when=_NO_PRICE,
+    )
+    path_costs_seconds: tuple[tuple[float, ...], ...] = column(
+        (),
+        "what each of path_counts cost between the rounds, [count][window]; lower quartiles make "
+        "predicted_seconds",
+        "seconds",
+        _NO_PRICE,
+        rounds="joined by rank",
     )
     # Ranks end together, so this alone shows which one is late: it waits least.
     rank_waiting_seconds: tuple[tuple[float, ...], ...] = column(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import platform
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccbench.cli.naming import MACHINE, NETWORK
-from ccbench.cli.output import as_json, check_writable, duration, print_json, say
+from ccbench.cli.output import as_json, check_writable, print_json, say
 from ccbench.errors import UsageError
 from ccbench.report.present import Table, aligned, columns
 from ccbench.units import plural
@@ -21,12 +20,8 @@ if TYPE_CHECKING:
     from ccbench.results import Run
     from ccbench.results.observed import RunPoints
 
-DEFAULT_TIME = "2s"
 
-
-@click.command(
-    short_help="Measure this machine's constants for predictions, or fit a cluster's to a run."
-)
+@click.command(short_help="Fit the model's constants to a run.")
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -38,21 +33,12 @@ DEFAULT_TIME = "2s"
 @click.option(
     "--machine",
     type=MACHINE,
-    help="Of RUN: a machine of 'ccbench list machines', a file or a dump; default: as it says.",
+    help="A machine of 'ccbench list machines', a file or a dump; default: as it says.",
 )
-@click.option("--nodes", type=click.IntRange(min=1), help="Of RUN: how many of these machines.")
+@click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines.")
+@click.option("--network", type=NETWORK, help="Network between them, such as ib-ndr-400x8.")
 @click.option(
-    "--network", type=NETWORK, help="Of RUN: network between them, such as ib-ndr-400x8."
-)
-@click.option(
-    "--ranks", type=click.IntRange(min=2), help="Of RUN: which points, where it holds several."
-)
-@click.option(
-    "--time",
-    "seconds",
-    metavar="DURATION",
-    callback=duration,
-    help=f"Without RUN: how long to measure.  [default: {DEFAULT_TIME}]",
+    "--ranks", type=click.IntRange(min=2), help="Which points, where RUN holds several."
 )
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 @as_json
@@ -63,25 +49,19 @@ def calibrate(
     nodes: int | None,
     network: str | None,
     ranks: int | None,
-    seconds: float | None,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Measure what predictions are made of (rates, latencies) and write it as a machine file.
+    """Fit the model's constants to the points of RUN, and write them as a machine file of those GPUs.
 
-    With RUN, a run folder of NCCL or RCCL, measured or imported, nothing is measured: the model's constants
-    are fitted to RUN's points, and the file is of those GPUs.
-
-    Use it with 'ccbench run SUITE --machine FILE' or 'ccbench predict --machine FILE'.
+    RUN is a run folder of NCCL or RCCL, measured or imported. Use the file with 'ccbench run SUITE --machine FILE'
+    or 'ccbench predict --machine FILE'.
     """
-    of_runs = {"--machine": machine, "--nodes": nodes, "--network": network, "--ranks": ranks}
-    run_options = [option for option, value in of_runs.items() if value is not None]
-    if run is None and run_options:
+    if run is None:
         raise UsageError(
-            f"{run_options[0]}: is for calibrating from a run; name one: ccbench calibrate RUN"
+            "RUN: missing; name a run folder of NCCL or RCCL (the CPU has predictions only within a run, which "
+            "measures what they are made of: ccbench run quick)"
         )
-    if run is not None and seconds is not None:
-        raise UsageError("--time: nothing is measured where a run is given; leave it out")
     if output.suffix not in (".yaml", ".yml"):
         raise click.BadParameter(
             f"{str(output)!r} does not end in .yaml", param_hint="--output"
@@ -91,38 +71,14 @@ def calibrate(
             f"--output {output}: is there already; name another file, or add --force"
         )
     check_writable(output, "--output")
-    if run is not None:
-        calibrated = _fit(run, output, machine, nodes, network, ranks)
-        if as_json:
-            print_json({"file": str(output), **asdict(calibrated)})
-            return
-        click.echo(summary(calibrated))
-        click.echo(
-            f"wrote {output}; ccbench predict --machine {output} --collective "
-            f"{calibrated.measured[0]}"
-        )
-        return
-    from ccbench.model.calibration import measure_machine
-    from ccbench.model.machine import save_machine
-    from ccbench.units import parse_duration
-
-    seconds = parse_duration(DEFAULT_TIME) if seconds is None else seconds
-    say(f"measuring for about {seconds:g} s")
-    # Host and day, so that reports tell machines and calibrations apart.
-    name = f"{platform.node() or 'host'}-{datetime.now(timezone.utc):%Y-%m-%d}"
-    calibration = measure_machine(seconds)
-    measured = replace(calibration.machine, name=name)
-    save_machine(measured, output)
+    calibrated = _fit(run, output, machine, nodes, network, ranks)
     if as_json:
-        print_json(
-            {"file": str(output), "disturbed": calibration.disturbed, **asdict(measured)}
-        )
-    else:
-        click.echo(f"wrote {output}: {name}, {measured.fabric.cores} cores")
-    if calibration.disturbed:
-        say(
-            f"warning: {calibration.disturbed}; its rates may be too low: calibrate again when it is quiet"
-        )
+        print_json({"file": str(output), **asdict(calibrated)})
+        return
+    click.echo(summary(calibrated))
+    click.echo(
+        f"wrote {output}; ccbench predict --machine {output} --collective {calibrated.measured[0]}"
+    )
 
 
 def _fit(

@@ -91,18 +91,11 @@ def backends() -> Listing:
 
 
 def machines() -> Listing:
-    """Machines that can be priced: hosts, then those of the catalog."""
-    from ccbench.model.machine import load_machine, machine_names
+    """Machines of the catalog."""
     from ccbench.topology.files import catalog_names, load_catalog
 
-    hosts = {name: load_machine(name) for name in machine_names()}
-    listed = {
-        name: f"{machine.kind}, {machine.fabric.cores} cores" for name, machine in hosts.items()
-    }
+    listed = {}
     for name in catalog_names():
-        # The host that processes share is priced with numbers of its own.
-        if name in listed:
-            continue
         topology = load_catalog(name)
         gpus = f"{plural(len(topology.gpus), 'GPU')}, {topology.topology_class.value}"
         listed[name] = f"{gpus}: {topology.facts.get('description', '')}".rstrip(": ")

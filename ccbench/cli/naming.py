@@ -42,10 +42,8 @@ def catalog(context: click.Context) -> Iterable[str]:
 
 
 def machines(context: click.Context) -> Iterable[str]:
-    """Names of hosts, of the catalog's machines, and ``detect``."""
-    from ccbench.model.machine import machine_names
-
-    return dict.fromkeys((*machine_names(), *catalog(context), "detect"))
+    """Names of the catalog's machines, and ``detect``."""
+    return (*catalog(context), "detect")
 
 
 def networks(context: click.Context) -> Iterable[str]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ccbench.model.calibrated import Base, CalibratedCluster, CalibratedPoint, Measured
     from ccbench.model.cluster import Cluster, ClusterPoint
     from ccbench.model.library import LibraryRequest
-    from ccbench.model.machine import Machine
 
 Point = dict[str, Any]
 
@@ -131,8 +130,7 @@ def predict(
     }
     machine = stated_source(machine, gpu, pcie) or machine
     own = _calibrated(machine, fixed)
-    host = _host(machine, (nodes, network, model)) if own is None else None
-    if anchors and (own is not None or host is not None or model == OWN):
+    if anchors and (own is not None or model == OWN):
         raise UsageError(
             f"--anchor: moves the model of a library on GPUs, and {machine} has another here; leave --anchor or "
             "--model out, or name a machine with GPUs, such as hgx-h100"
@@ -143,9 +141,6 @@ def predict(
         from ccbench.model.calibrated import calibrated_points
 
         points = _beside(calibrated_points(own, query.of_library(own.ranks)))
-    elif host is not None:
-        where, by = host.name, "ccbench's own schedules"
-        points = _host_points(host, query, ranks)
     else:
         from ccbench.model.calibrated import open_base
 
@@ -282,7 +277,7 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
         return None
     from ccbench.machine.accelerators import driver_version
     from ccbench.machine.files import Files
-    from ccbench.model.calibration import too_old
+    from ccbench.model.machine_files import too_old
 
     machine = load_calibrated(name)
     cure = "drivers and libraries may have changed since: ccbench calibrate RUN of a new one"
@@ -350,51 +345,6 @@ def _anchor(cluster: Cluster, query: Query, text: str) -> Measured:
             f"(bus bandwidth {format_rate(moved / bound)}); is it another size, unit or machine?"
         )
     return replace(query.of_library(cluster.ranks), size_bytes=(size_bytes,)), (seconds,)
-
-
-def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
-    """A machine whose ranks are processes on processors; None where ``name`` is one with GPUs."""
-    from ccbench.model.machine import is_machine_file, load_machine, machine_names
-
-    if name == "detect":
-        from ccbench.machine.detection import load_topology
-
-        if load_topology(None).gpus:
-            return None
-    elif not (name in machine_names() or is_machine_file(name)):
-        return None
-    if any(option is not None for option in of_clusters):
-        raise UsageError(
-            f"--machine {name}: is one host; --nodes, --network and --model are for machines with GPUs"
-        )
-    from ccbench.model.calibration import quick_machine, stale
-
-    machine = quick_machine() if name == "detect" else load_machine(name)
-    if name not in machine_names() and (warning := stale(machine)):
-        say(f"note: {warning}")
-    return machine
-
-
-def _host_points(machine: Machine, query: Query, ranks: int | None) -> list[Point]:
-    from ccbench.dtypes import item_bytes
-    from ccbench.model.pricing import price_sizes
-    from ccbench.schedules import schedule_for
-
-    if ranks is None:
-        raise UsageError(
-            "--ranks: missing; on a host any number of processes can take part, so say how many"
-        )
-    points = []
-    for name in query.schedules(ranks):
-        for size, count in query.counts(ranks).items():
-            schedule = schedule_for(query.collective, name, ranks, size_bytes=size, prove=False)
-            prices = price_sizes(
-                schedule, [count], item_bytes(query.dtype), machine, dtype=query.dtype
-            )
-            points.append(
-                _point(query.collective, name, "default", ranks, size, prices.prediction(0))
-            )
-    return points
 
 
 def _cluster_points(

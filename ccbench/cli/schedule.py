@@ -128,12 +128,9 @@ def schedule(
         prove(built)
         click.echo(f"proven: {proven_text(built)}")
     if machine is not None:
-        from ccbench.model.machine import is_machine_file, machine_names
-
-        host = machine in machine_names() or is_machine_file(machine)
         words = ["--machine", machine, "--collective", collective, "--algorithm", algorithm]
         words += ["--ranks", str(ranks), "--sizes", "1KiB:1GiB:32"]
-        words += [] if host else ["--model", "schedule"]
+        words += ["--model", "schedule"]
         context = click.get_current_context()
         predict = commands_of(context)["predict"]
         with predict.make_context("predict", words, parent=context) as inner:

@@ -114,13 +114,13 @@ def watched(before: CpuTimes, after: CpuTimes, own_cpu_seconds: float) -> Condit
     )
 
 
-def contention_limit(processors: int, undisturbed: float) -> float:
-    """Return the share of others up to which samples are usable, as ``MEDIAN`` or ``QUARTILE`` says.
+def contention_limit(processors: int) -> float:
+    """Return the share of others up to which half of the samples are undisturbed.
 
     A sample that needs ``processors`` at once is undisturbed where others use none of them: with a share of
     s in (1 - s) ^ processors of all samples. Others that come and go count as if independent.
     """
-    return max(FOREIGN_CPU_LIMIT, 1 - math.exp(math.log(undisturbed) / max(processors, 1)))
+    return max(FOREIGN_CPU_LIMIT, 1 - math.exp(math.log(0.5) / max(processors, 1)))
 
 
 def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
@@ -199,7 +199,7 @@ def _load_flags(conditions: Conditions) -> Iterator[Flag]:
         yield Flag.STEAL
     # A rank that is bound waits for its processor; one that is not moves to another that is free.
     taken = (conditions.other_cpu_share or 0.0) + (conditions.steal_share or 0.0)
-    if taken > contention_limit(len(set(conditions.binding)), MEDIAN):
+    if taken > contention_limit(len(set(conditions.binding))):
         yield Flag.CPU_CONTENTION
 
 

@@ -40,7 +40,7 @@ from ccbench.model.library.calibration import (
 from ccbench.model.library.constants import CONSTANTS, LibraryConstants, shipped
 from ccbench.model.library.intervals import intervals, octaves_from
 from ccbench.model.library.predictor import predict_library, priced
-from ccbench.model.machine import STRICT, has_line, typed, write_plain
+from ccbench.model.machine_files import STRICT, has_line, typed, write_plain
 from ccbench.units import shown
 
 KIND: Literal["calibrated-cluster"] = "calibrated-cluster"

@@ -194,7 +194,8 @@ def cluster_of(
     held = len(node.gpus)
     if not held:
         raise MachineError(
-            f"{node.name}: has no GPU to price; name a machine with some, or predict on a CPU"
+            f"{node.name}: has no GPU to price, and the CPU has predictions only within a run (ccbench run quick); "
+            "name a machine with GPUs, such as hgx-h100"
         )
     if nodes is None:
         nodes = 1 if ranks is None else -(-ranks // held)

@@ -1,6 +1,6 @@
 """Times of two collectives that run at the same time.
 
-What both need of the same cores, links and NICs adds up, waits do not. Neither knows of the other, so each
+What both need of the same links and NICs adds up, waits do not. Neither knows of the other, so each
 keeps its own algorithm. A launch is over when both are: it takes at least as long as either alone, and as long
 as the busiest thing that they share has to serve both, on top of the longer wait of the two. At worst that is
 one after the other.
@@ -20,8 +20,6 @@ from ccbench.model.group_points import group_points
 from ccbench.model.group_systems import group_systems
 from ccbench.model.library import LibraryRequest
 from ccbench.model.library.predictor import busy_seconds
-from ccbench.model.machine import Machine
-from ccbench.model.pricing import case_prices
 from ccbench.model.rank_subset import schedule_of, subset_of
 from ccbench.model.subset_points import link_seconds, subset_points, subset_prices
 from ccbench.schedules import algorithms_of
@@ -40,7 +38,7 @@ class Both:
     other_seconds: float
 
 
-def cheapest(case: Case, where: Machine | Cluster) -> Schedule:
+def cheapest(case: Case, where: Cluster) -> Schedule:
     """The schedule that takes least time for a group of ``case`` with nothing else at the same time.
 
     Raises ScheduleError where there is none for that number of ranks.
@@ -51,10 +49,7 @@ def cheapest(case: Case, where: Machine | Cluster) -> Schedule:
             schedule = schedule_of(case, name)
         except ScheduleError:
             continue  # not for this number of ranks
-        if isinstance(where, Cluster):
-            prices = subset_prices(where, schedule, subset_of(case), (case.size_bytes,)).seconds
-        else:
-            prices = case_prices(case, where, schedule).seconds
+        prices = subset_prices(where, schedule, subset_of(case), (case.size_bytes,)).seconds
         candidates.append((float(prices[0]), schedule))
     if not candidates:
         raise ScheduleError(f"{case.label}: no algorithm exists for {case.group_ranks} ranks")
@@ -62,28 +57,21 @@ def cheapest(case: Case, where: Machine | Cluster) -> Schedule:
 
 
 def schedules_at_once(
-    where: Machine | Cluster, first: tuple[Case, Schedule], second: tuple[Case, Schedule]
+    where: Cluster, first: tuple[Case, Schedule], second: tuple[Case, Schedule]
 ) -> Both:
-    """Both as ccbench's own schedules, on one host or on a cluster's links."""
+    """Both as ccbench's own schedules, on a cluster's links."""
     predictions: list[Prediction] = []
-    if isinstance(where, Cluster):
-        # The seconds for which each link is busy with either add up.
-        shared = np.zeros(where.fabric.links)
-        for case, schedule in (first, second):
-            subset = subset_of(case)
-            (point,) = subset_points(
-                where, schedule, subset, (case.size_bytes,), schedule.algorithm
-            )
-            predictions.append(point.prediction)
-            shared = shared + link_seconds(where, schedule, subset, case.size_bytes)
-        latency = max(prediction.latency_seconds for prediction in predictions)
-        return _both(first[0], predictions, latency, latency + float(shared.max(initial=0.0)))
-    # Ranks of a host do both by turns: work adds up, and goes on while one of the two waits.
-    prices = [case_prices(case, where, schedule) for case, schedule in (first, second)]
-    latency = max(float(price.flags[0]) for price in prices)
-    work = sum(float(price.operations[0] + price.bandwidth[0]) for price in prices)
-    predictions = [price.prediction(0) for price in prices]
-    return _both(first[0], predictions, latency, latency + work)
+    # The seconds for which each link is busy with either add up.
+    shared = np.zeros(where.fabric.links)
+    for case, schedule in (first, second):
+        subset = subset_of(case)
+        (point,) = subset_points(
+            where, schedule, subset, (case.size_bytes,), schedule.algorithm
+        )
+        predictions.append(point.prediction)
+        shared = shared + link_seconds(where, schedule, subset, case.size_bytes)
+    latency = max(prediction.latency_seconds for prediction in predictions)
+    return _both(first[0], predictions, latency, latency + float(shared.max(initial=0.0)))
 
 
 def library_at_once(

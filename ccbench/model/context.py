@@ -1,10 +1,9 @@
-"""The model's prediction for a case, and its context: this host's processors, a machine's GPUs, or both."""
+"""The model's prediction for a case, and its context: a machine's GPUs, and what joins several of them."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ccbench.cases.axes import DEFAULT, NO_ROOT, ONE_PROCESS, OVERLAP, UNEVEN, Case
 from ccbench.cases.capabilities import Device, PricedBy, capabilities_of
@@ -18,8 +17,6 @@ from ccbench.model.group_points import group_points
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
-from ccbench.model.machine import Machine, is_machine_file, load_machine, machine_names
-from ccbench.model.pricing import predict
 from ccbench.model.rank_subset import ALL_RANKS, schedule_of, subset_of
 from ccbench.model.subset_points import subset_points
 from ccbench.topology.graph import Topology
@@ -28,7 +25,7 @@ from ccbench.units import format_seconds
 
 def predict_case(
     case: Case,
-    machine: Machine | Cluster,
+    machine: Cluster,
     algorithm_used: str = "",
     gpus_per_process: int | None = 1,
     version: tuple[int, ...] = (),
@@ -55,21 +52,18 @@ def predict_case(
             None  # nothing to send: libraries return at once, or with a handshake of their own
         )
     try:
-        if isinstance(machine, Machine) and able.gpu_ranks:
-            return None  # a host's memory says nothing about a device's
-        if isinstance(machine, Cluster):
-            if case.ranks != machine.ranks:
-                return None
-            if able.priced_by is PricedBy.GPU_LIBRARY:
-                request = _request(case, algorithm_used, gpus_per_process, version)
-                beside = case.concurrent_case
-                if beside is not None:
-                    request_beside = _request(beside, "", gpus_per_process, version)
-                    both = (case, request), (beside, request_beside)
-                    return library_at_once(machine, *both).prediction
-                if subset_of(case) == ALL_RANKS:
-                    return library_points(machine, request, _root(case))[0].prediction
-                return group_points(machine, case.members, request)[0].prediction
+        if case.ranks != machine.ranks:
+            return None
+        if by_library:
+            request = _request(case, algorithm_used, gpus_per_process, version)
+            beside = case.concurrent_case
+            if beside is not None:
+                request_beside = _request(beside, "", gpus_per_process, version)
+                both = (case, request), (beside, request_beside)
+                return library_at_once(machine, *both).prediction
+            if subset_of(case) == ALL_RANKS:
+                return library_points(machine, request, _root(case))[0].prediction
+            return group_points(machine, case.members, request)[0].prediction
         prediction = (
             schedule_prediction(case, machine, algorithm_used) if algorithm_used else None
         )
@@ -113,13 +107,13 @@ def _request(
     )
 
 
-def schedule_prediction(case: Case, where: Machine | Cluster, algorithm: str) -> Prediction:
-    """Of ccbench's own schedule on one host, or on a cluster's links.
+def schedule_prediction(case: Case, where: Cluster, algorithm: str) -> Prediction:
+    """Of ccbench's own schedule on a cluster's links.
 
     Raises UsageError, ScheduleError and MachineError where there is no such thing.
     """
     subset, beside = subset_of(case), case.concurrent_case
-    if isinstance(where, Cluster) and beside is None and subset == ALL_RANKS:
+    if beside is None and subset == ALL_RANKS:
         sizes = (case.size_bytes,)
         return schedule_points(where, case.collective, algorithm, sizes, _root(case))[
             0
@@ -129,11 +123,7 @@ def schedule_prediction(case: Case, where: Machine | Cluster, algorithm: str) ->
         return schedules_at_once(
             where, (case, schedule), (beside, cheapest(beside, where))
         ).prediction
-    if isinstance(where, Cluster):
-        return subset_points(where, schedule, subset, (case.size_bytes,), algorithm)[
-            0
-        ].prediction
-    return predict(case, where, schedule)
+    return subset_points(where, schedule, subset, (case.size_bytes,), algorithm)[0].prediction
 
 
 def _root(case: Case) -> int:
@@ -142,13 +132,12 @@ def _root(case: Case) -> int:
 
 @dataclass(frozen=True)
 class PredictionContext:
-    """Machines that prices come from; None where there is nothing of the kind.
+    """Machine that prices come from.
 
-    host: for ranks that are processes. gpus: the machine whose GPUs are ranks. network: what joins several of
+    gpus: the machine whose GPUs are ranks, None where there is none. network: what joins several of
     them, as ``ccbench predict --network`` has it. launched: a launcher starts a process for each rank.
     """
 
-    host: Machine | None = None
     gpus: Topology | None = None
     network: str | None = None
     launched: bool = False
@@ -169,7 +158,7 @@ class PredictionContext:
         machine = self.machine_of(case)
         # The model of a machine's GPUs says nothing of processes.
         processes = capabilities_of(case.backend).device is Device.PROCESS
-        if machine is None or (isinstance(machine, Cluster) and processes):
+        if machine is None or processes:
             return None
         # GPUs that one thread launches on while a sample runs: in other modes all is enqueued before.
         one_process = (
@@ -180,10 +169,8 @@ class PredictionContext:
             case, machine, used, of_one_thread if case.mode == "streaming" else 0
         )
 
-    def machine_of(self, case: Case) -> Machine | Cluster | None:
-        """The machine of a case: its GPUs, where it runs on some or where there is nothing else."""
-        if self.host is not None and not capabilities_of(case.backend).gpu_ranks:
-            return self.host
+    def machine_of(self, case: Case) -> Cluster | None:
+        """The machine of a case; None where it does not fit."""
         ranks, nodes = case.ranks, case.nodes
         if (ranks, nodes) not in self._clusters:
             self._clusters[ranks, nodes] = None
@@ -195,7 +182,7 @@ class PredictionContext:
                     )
         return self._clusters[ranks, nodes]
 
-    def needed_machine(self, case: Case) -> Machine | Cluster:
+    def needed_machine(self, case: Case) -> Cluster:
         """The machine of a case where there must be one; MachineError says why there is none."""
         machine = self.machine_of(case)
         if machine is not None:
@@ -206,12 +193,9 @@ class PredictionContext:
 
 
 def named_context(name: str, network: str | None = None) -> PredictionContext:
-    """The context that a user's word stands for: a host by name or file, or anything with GPUs.
+    """The context that a user's word stands for: a name of the catalog, a file or a dump.
 
-    network: what joins several machines with GPUs. Raises MachineError and TopologyError for what is neither.
+    network: what joins several machines with GPUs. Raises MachineError and TopologyError for what is none of these.
     """
-    if name in machine_names() or is_machine_file(name):
-        return PredictionContext(host=load_machine(name))
-    if Path(name).suffix in {".yaml", ".yml"} and not Path(name).exists():
-        return PredictionContext(host=load_machine(name))  # which says that it cannot be read
-    return PredictionContext(gpus=opened(name), network=network)
+    node = opened(name)
+    return PredictionContext(node if node.gpus else None, network)

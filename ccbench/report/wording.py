@@ -30,7 +30,6 @@ from ccbench.analysis.speed_verdict import (
 )
 from ccbench.analysis.winner import winner_sentence
 from ccbench.cases.axes import NO_ROOT, setting_labels
-from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.flags import Flag
@@ -422,7 +421,7 @@ def measured_text(points: Sequence[Point]) -> str:
 def closeness(points: Sequence[Point]) -> list[str]:
     """Say how near cases come to the prediction, and large ones to the bound; a single rank has no bound.
 
-    Cases with an interval around their prediction have a verdict, which says the former.
+    Cases with both intervals around their prediction have a verdict, which says the former.
     """
     lines = []
     # A model's own times lie at its predictions.
@@ -431,23 +430,12 @@ def closeness(points: Sequence[Point]) -> list[str]:
     priced = [
         point
         for point in points
-        if point.predicted_low_80_seconds is None is not point.prediction_error
+        if point.predicted_low_95_seconds is None is not point.prediction_error
     ]
     if priced:
         error, bias = error_and_bias(priced)
         text = f"Median error of the prediction {percent(error)}; {bias_text(bias)}"
         lines.append(f"{text} ({plural(len(priced), 'case')}).")
-    crowded = [
-        point
-        for point in points
-        if Flag.CPU_CONTENTION in point.flags and point.predicted_seconds is None
-    ]
-    untold = sum(capabilities_of(one.backend).priced_on_processors for one in crowded)
-    if untold:
-        lines.append(
-            f"No prediction for {untold} of {plural(len(points), 'case')}: other programs took the processors "
-            f"while they were measured (flag {Flag.CPU_CONTENTION})."
-        )
     large = [point for point in points if point.size_bytes >= SMALLEST_FOR_BOUND]
     shares = [one.bound_share for one in large if one.bound_share is not None]
     usual = [one.usual_bound_shares for one in large if one.usual_bound_shares is not None]

@@ -250,7 +250,7 @@ def row_of(
         **_stored(measurement.rounding),
     }
     if prediction is not None:
-        row |= _stored(prediction)
+        row |= {**_stored(prediction), "bound_seconds": prediction.bound_seconds or None}
         row |= {} if prediction.interval is None else _stored(prediction.interval)
     if measurement.status == Status.OK:
         row |= _stored(speed_of(measurement, confidence))

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, CannotRun, Environment, Team, TeamRequest
 from ccbench.backends.faults import fault_from_environment
+from ccbench.backends.launch_price import prediction_of
 from ccbench.cases.axes import DEVICE_MEMORY, Case, asked_of, case_of
 from ccbench.cases.capabilities import backend_names, capabilities_of
 from ccbench.cases.measurement import EXIT_CODES, MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.errors import BackendUnavailable, CannotStart, CcbenchError
-from ccbench.flags import NO_LINK_FLAGS, Flag
+from ccbench.flags import NO_LINK_FLAGS
 from ccbench.machine.detection import detect
 from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model import Prediction
@@ -122,11 +123,9 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         visible, unclear = visible_part(topology)
         if unclear:
             keep_note(unclear, folder, progress)
-        context = context_of(plan, options, visible, folder, progress)
+        context = context_of(plan, options, visible)
         folder.describe(
-            machine=asdict(context.host)
-            if context.host
-            else {"name": (context.gpus or topology).name},
+            machine={"name": (context.gpus or topology).name},
             topology=to_plain(visible),
             findings=[asdict(finding) for finding in diagnose(topology)],
             hosts=[asdict(host) for host in options.launched.facts] if options.launched else [],
@@ -384,11 +383,13 @@ class _Run:
         # Written after every round, so that a run that is killed loses one round at most.
         measurement = judged(merged(before, now, self._sampling.fresh_ranks), self._sampling)
         prediction = None
-        # Where ranks shared a device, or it was emulated, no link was used, and the model prices links. What
-        # the load of others does to ranks is priced by nobody, nor is another library than the usual one.
-        on_processors = capabilities_of(case.backend).priced_on_processors
-        unpriced = NO_LINK_FLAGS | {Flag.CPU_CONTENTION} if on_processors else NO_LINK_FLAGS
-        if not (unpriced & set(measurement.conditions.flags) or case.started_with.library):
+        # Where ranks shared a device, or it was emulated, no link was used, and the model prices links. Nor has
+        # another library than the usual one a price.
+        if measurement.path_counts:
+            prediction = prediction_of(measurement)
+        elif not (
+            NO_LINK_FLAGS & set(measurement.conditions.flags) or case.started_with.library
+        ):
             ran = measurement.algorithm_used, measurement.protocol_used
             prediction = self._context.predict(case, *ran)
         measurement = self._keep(measurement, prediction)

@@ -19,7 +19,6 @@ from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import (
     BackendUnavailable,
     CcbenchError,
-    MachineError,
     RunFolderError,
     UsageError,
 )
@@ -27,7 +26,6 @@ from ccbench.machine.files import command_shown
 from ccbench.machine.host import address_space_limit, capture, usable_cores
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
-from ccbench.model.machine import Machine, load_machine, machine_from_plain, machine_names
 from ccbench.readers.schedules import schedule_files
 from ccbench.results import RunFolder, default_folder
 from ccbench.runner.planning import DETECT, Plan, RunOptions
@@ -40,10 +38,6 @@ from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Suite
-
-SIMULATION_MACHINE = "cpu-shared-memory"
-"""Machine that simulated cases are priced on when no machine is named."""
-
 
 LEAST_ADDRESSES = 1 << 30
 ADDRESSES_PER_CORE = 64 << 20
@@ -99,46 +93,14 @@ def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
     return replace(options, ranks=launched.ranks, nodes=launched.nodes, launched=launched)
 
 
-def context_of(
-    plan: Plan, options: RunOptions, topology: Topology, folder: RunFolder, progress: Progress
-) -> PredictionContext:
-    """Return what to price on: the machine that was named, the one a resumed run began with, or this one."""
-    from ccbench.model.calibration import quick_machine, stale
-
+def context_of(plan: Plan, options: RunOptions, topology: Topology) -> PredictionContext:
+    """Return what to price on: the machine that was named, or this one's GPUs; ranks on processors price themselves."""
     if options.machine and options.machine != DETECT:
-        context = plan.context or named_context(options.machine)
-        if (
-            context.host is not None
-            and options.machine not in machine_names()
-            and (warning := stale(context.host))
-        ):
-            keep_note(warning, folder, progress)
-        return context
-    # Otherwise this machine: its GPUs as detected, its memory as measured, now or when the run began.
-    gpus = topology if topology.gpus else None
-    backends = {case.backend for case in plan.cases}
-    hosted = [able for able in map(capabilities_of, backends) if not able.gpu_ranks]
-    if not hosted and options.machine != DETECT:
-        return PredictionContext(gpus=gpus, network=options.network)
-    if all(machine.simulated for machine in hosted) and options.machine != DETECT:
-        return PredictionContext(load_machine(SIMULATION_MACHINE), gpus, options.network)
-    stored = folder.manifest.get("machine")
-    if isinstance(stored, dict) and len(stored) > 1:  # of GPUs the name alone is kept
-        return PredictionContext(
-            machine_from_plain(stored, folder.path / "run.json"), gpus, options.network
-        )
-    progress.note(
-        "measuring memory bandwidth and synchronisation for the predictions (about a second)"
-    )
-    host = None
-    try:
-        host = quick_machine()
-        if warning := stale(host):
-            keep_note(warning, folder, progress)
-    except MachineError as error:
-        # The run goes on: what it measures is worth having, and its cases say how disturbed they were.
-        keep_note(f"no predictions for ranks on processors: {error}", folder, progress)
-    return PredictionContext(host, gpus, options.network)
+        return plan.context or named_context(options.machine)
+    simulated = all(capabilities_of(case.backend).simulated for case in plan.cases)
+    if simulated and options.machine != DETECT:
+        return PredictionContext()
+    return PredictionContext(topology if topology.gpus else None, options.network)
 
 
 def keep_note(text: str, folder: RunFolder, progress: Progress) -> None:
@@ -147,10 +109,12 @@ def keep_note(text: str, folder: RunFolder, progress: Progress) -> None:
     folder.describe(notes=[*dict.fromkeys([*folder.manifest["notes"], text])])
 
 
-def machine_for(case: Case, context: PredictionContext) -> Machine | Cluster:
-    """Return the machine that a simulated case takes its times from; others only name it."""
+def machine_for(case: Case, context: PredictionContext) -> Cluster | None:
+    """Return the machine that a simulated case takes its times from; None for processes on one host."""
+    if context.gpus is None:
+        return None
     if not capabilities_of(case.backend).simulated:
-        return context.machine_of(case) or load_machine(SIMULATION_MACHINE)
+        return context.machine_of(case)
     try:
         return context.needed_machine(case)
     except CcbenchError as error:

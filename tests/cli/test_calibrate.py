@@ -112,14 +112,12 @@ def test_predictions_that_the_file_is_not_of_are_refused(
         (("run", "--machine", "cpu-shared-memory"), "has no GPU"),
         (("run", "--machine", "hgx-h100", "--ranks", "16"), "holds points on 8 ranks"),
         (("run", "--machine", "hgx-h100", "--nodes", "2"), "on 1 nodes"),
-        (("run", "--machine", "hgx-h100", "--time", "2s"), "--time"),
         (
             ("run", "--machine", "hgx-h100", "--network", "ib-ndr-400x8"),
             "--network ib-ndr-400x8: run holds points of 8 ranks on one node; leave it out",
         ),
         (("absent", "--machine", "hgx-h100"), "not a run folder"),
-        (("--machine", "hgx-h100"), "name one: ccbench calibrate RUN"),
-        (("--ranks", "8"), "name one: ccbench calibrate RUN"),
+        ((), "the CPU has predictions only within a run"),
     ],
 )
 def test_what_cannot_be_calibrated_is_refused_in_one_line_and_writes_nothing(
@@ -293,10 +291,6 @@ def test_an_anchor_that_cannot_be_is_refused(
         (
             ("hgx-h100", "--model", "schedule"),
             "hgx-h100 has another here; leave --anchor or --model out, or name",
-        ),
-        (
-            ("cpu-shared-memory", "--ranks", "2"),
-            "cpu-shared-memory has another here; leave --anchor or --model out, or name",
         ),
         (("mine.yaml",), "mine.yaml has another here; leave --anchor or --model out, or name"),
     ],

@@ -11,7 +11,6 @@ from ccbench.cli import COMPLETION_VARIABLE, commands
 from ccbench.cli.naming import networks
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.model.machine import machine_names
 from ccbench.plan.document import shipped_plans
 from ccbench.suite.model import shipped_suites
 from ccbench.topology.files import catalog_names
@@ -32,7 +31,7 @@ def names(line: str) -> set[str]:
 
 
 TAKES = {
-    "--machine": {*machine_names(), *catalog_names(), "detect"},
+    "--machine": {*catalog_names(), "detect"},
     "--network": {f"{kind}-{rate}x8" for kind, rate in (("ib-ndr", 400), ("roce", 100))},
     "--collective": set(COLLECTIVES),
     "--backend": set(backend_names()),

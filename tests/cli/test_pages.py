@@ -25,7 +25,6 @@ from ccbench.cli import commands
 from ccbench.cli.sweep_options import collective_of
 from ccbench.errors import CcbenchError
 from ccbench.machine.detection import load_topology
-from ccbench.model.machine import machine_names
 from ccbench.plan.document import shipped_plans
 from ccbench.results.loading import load_published
 from ccbench.suite.model import shipped_suites
@@ -181,7 +180,7 @@ def is_there(parameter: str, text: str) -> bool:
     try:
         match parameter:
             case "machine":
-                return text in (*machine_names(), "detect") or bool(load_topology(text))
+                return text == "detect" or bool(load_topology(text))
             case "network":
                 return bool(parse_network(text))
             case "suite":

@@ -44,6 +44,7 @@ class Fakes:
     reported: list[Any] = field(default_factory=list)
     failure: BaseException | None = None
     context: PredictionContext | None = None
+    case: Case = CASE
 
     def run_suite(self, suite: object, options: RunOptions, progress: object) -> RunOutcome:
         self.options = options
@@ -51,7 +52,7 @@ class Fakes:
 
     def plan_suite(self, suite: object, options: RunOptions) -> Plan:
         self.options = options
-        return Plan((CASE,), 8192, 2048, ("one note",), self.context)
+        return Plan((self.case,), 8192, 2048, ("one note",), self.context)
 
     def write_report(self, runs: list[Any], formats: tuple[str, ...]) -> tuple[Path, ...]:
         self.reported += runs
@@ -274,8 +275,8 @@ def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> 
 def test_a_plan_for_a_named_machine_says_what_each_case_should_take(
     ccbench: Command, fakes: Fakes
 ) -> None:
-    fakes.context = named_context("cpu-shared-memory")
-    ended = ccbench("run", "quick", "--plan", "--machine", "cpu-shared-memory")
+    fakes.context, fakes.case = named_context("hgx-h100"), replace(CASE, backend="nccl")
+    ended = ccbench("run", "quick", "--plan", "--machine", "hgx-h100")
     assert "8 KiB a rank  " in ended.out.splitlines()[0]
     assert ended.out.splitlines()[0].endswith("us predicted")
 
@@ -506,10 +507,10 @@ def numbers(lines: list[str]) -> int:
 
 def test_few_cases_are_listed_one_by_one() -> None:
     cases = tuple(
-        Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4 * count, count, 4)
+        Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4 * count, count, 4)
         for count in range(1, 4)
     )
-    lines = plan_lines(Plan(cases, 0, 0, (), named_context("cpu-shared-memory")))
+    lines = plan_lines(Plan(cases, 0, 0, (), named_context("hgx-h100")))
     assert [line.split("  ")[0] for line in lines] == [case.case_id for case in cases]
     assert all(line.endswith("us predicted") for line in lines)
 

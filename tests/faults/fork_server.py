@@ -11,7 +11,6 @@ import sys
 import traceback
 from pathlib import Path
 
-from ccbench.model.calibration import quick_machine  # noqa: F401 - imported for the forks
 from ccbench.results.schema import arrow_schema
 from ccbench.runner.planning import RunOptions
 from ccbench.runner.progress import Progress

@@ -22,7 +22,6 @@ from ccbench.backends.mpi.library import installed
 from ccbench.cases.measurement import Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import MPICH, OPEN_MPI, as_root
-from ccbench.model.machine import load_machine
 from ccbench.runner.workers.cleanup import shared_memory_files
 from ccbench.runner.workers.team import open_team
 from tests.faults import traces
@@ -135,7 +134,7 @@ def test_a_rank_stopped_while_its_library_starts_is_named_and_no_other(bench: Be
     stopper = threading.Thread(target=lambda: stopped.append(traces.wait_until(stop_one, 60)))
     stopper.start()
     with pytest.raises(BackendUnavailable, match="the library did not start: rank") as raised:
-        open_team(MPI, TeamRequest(2, load_machine("cpu-shared-memory")))
+        open_team(MPI, TeamRequest(2))
     stopper.join()
     assert f"(process {stopped[0]}) is stopped by a signal; the others wait for it" in str(
         raised.value

@@ -41,16 +41,6 @@ def test_a_signal_keeps_what_was_measured_and_prints_it(
     assert "run folder: out" in ended.err
 
 
-def test_sigterm_while_the_machine_is_measured_ends_in_one_line(bench: Bench) -> None:
-    suite = bench.suite({"collective": "barrier"})
-    process = bench.start("run", suite, "-o", "out", "--no-report")
-    traces.wait_until(lambda: traces.children(process.pid))
-    os.kill(process.pid, signal.SIGTERM)
-    ended = bench.end(process)
-    assert ended.code == 143
-    assert ended.err.splitlines()[-1] == "ccbench: terminated by SIGTERM before the first case"
-
-
 def test_nohup_is_respected(bench: Bench) -> None:
     """A runner that was started with SIGHUP ignored does not hear it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

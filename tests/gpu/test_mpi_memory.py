@@ -13,7 +13,6 @@ from ccbench.cases.axes import DEVICE_MEMORY, Case
 from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.flags import Flag
-from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam, open_team
 from tests.backends import measuring
 
@@ -32,7 +31,6 @@ def team(cuda: Cuda) -> Iterator[WorkerTeam]:
         pytest.skip(reason)
     request = TeamRequest(
         2,
-        load_machine("cpu-shared-memory"),
         environment=BACKEND.team_settings(case_of("all_reduce", 1, False)),
     )
     try:

@@ -41,9 +41,7 @@ from ccbench.model.library.calibration import (
 )
 from ccbench.model.library.constants import MEASURED_LEVELS, shipped
 from ccbench.model.library.predictor import predict_library
-from ccbench.model.machine import is_machine_file
 from ccbench.topology.files import load_catalog, to_plain, topology_yaml
-from tests.model.machines import refusal
 from tests.model.planted import PROVENANCE, SCALES, SIZES, base, calibrated, measured
 
 POSITIVE = st.floats(1e-8, 1e8)
@@ -98,6 +96,16 @@ def _without(name: str) -> Callable[[dict[str, Any]], object]:
 
 def _with(**changes: Any) -> Callable[[dict[str, Any]], object]:
     return lambda plain: plain.update(changes)
+
+
+def refusal(load: Callable[[Path], object], file: Path) -> str:
+    """What is said of a file that is no machine: one line that begins with the file."""
+    with pytest.raises(MachineError) as caught:
+        load(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file}:")
+    assert "\n" not in message
+    return message
 
 
 @pytest.mark.parametrize(
@@ -200,7 +208,6 @@ def test_other_machine_files_are_told_apart(tmp_path: Path) -> None:
     assert not is_calibrated_file("hgx-h100")
     too_long = "x" * 300 + ".yaml"
     assert not is_calibrated_file(too_long)
-    assert not is_machine_file(too_long)
 
 
 def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Groups that run one schedule at once: who sends to whom, and what it costs on hosts and on links."""
+"""Groups that run one schedule at once: who sends to whom, and what it costs on links."""
 
 from __future__ import annotations
 
@@ -14,19 +14,14 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import ScheduleError
 from ccbench.groups import parse_groups
 from ccbench.model.cluster import open_cluster
-from ccbench.model.concurrent import cheapest, schedules_at_once
 from ccbench.model.context import predict_case, schedule_prediction
 from ccbench.model.library.constants import shipped
-from ccbench.model.machine import Machine, load_machine
-from ccbench.model.pricing import case_prices, predict
 from ccbench.model.rank_subset import ALL_RANKS, RankSubset, placed, schedule_of, subset_of
 from ccbench.model.subset_points import link_seconds, subset_points, subset_prices
 from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.schedule import Step
-from tests.model.machines import machines, toy
 from tests.report.synthetic import case as case_with
 
-MACHINE = toy(cores=4)
 H100S = open_cluster("hgx-h100", 2, "ib-ndr-400x4")
 TABLE = shipped().table
 TRAFFICS = ("", "zipf:1.3", "hot:0.8")
@@ -84,52 +79,6 @@ def test_every_group_sends_what_the_schedule_says_seat_by_seat(
         assert sorted(expected) == sorted(sent(all_of_it))
 
 
-def test_on_cores_that_do_not_disturb_each_other_groups_cost_what_one_does() -> None:
-    together, alone = case_of(groups="rank // 2"), case_of(groups="rank // 2", active_group=0)
-    schedule = schedule_of(together, "ring")
-    seconds = [
-        float(case_prices(case, MACHINE, schedule).seconds[0]) for case in (together, alone)
-    ]
-    assert seconds[0] == pytest.approx(seconds[1])
-    # E + a + 2 o + n/2 (b + c) of two ranks, as docs/model-memory.md has it.
-    edges = 2 * 1e-6
-    expected = edges + 1e-6 + 2 * 2e-6 + (1 << 19) * (1 / 1e9 + 1 / 5e8)
-    assert seconds[1] == pytest.approx(expected)
-
-
-def test_groups_that_share_cores_take_twice_the_work() -> None:
-    machine = toy(cores=2)
-    together = case_of("all_gather", 4, 1 << 24, groups="rank // 2")
-    schedule = schedule_of(together, "direct")
-    both, one = (
-        case_prices(case, machine, schedule).bandwidth[0]
-        for case in (together, replace(together, active_group=0))
-    )
-    assert both == pytest.approx(2 * one)
-
-
-def test_a_pair_one_way_is_half_of_what_both_ways_move() -> None:
-    one, both = (case_of("send_recv", pair=pair) for pair in ("0>3", "0<>3"))
-    prices = [case_prices(case, MACHINE, schedule_of(case, "shift")) for case in (one, both)]
-    assert prices[0].bound[0] == pytest.approx(prices[1].bound[0] / 2)
-    assert prices[0].seconds[0] <= prices[1].seconds[0]
-
-
-def test_uneven_blocks_are_weighed_by_what_is_in_them() -> None:
-    matrix = "[[0, 3, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]]"
-    case = case_of(UNEVEN, traffic=matrix)
-    prices = case_prices(case, MACHINE, schedule_of(case, "direct"))
-    # The source pushes: rank 0 copies three times as much as any other, which is all of the size.
-    assert prices.copying[0] == pytest.approx(case.size_bytes / 1e9)
-    flat = case_of(UNEVEN)
-    even = case_prices(flat, MACHINE, schedule_of(flat, "direct"))
-    same = case_prices(
-        replace(flat, traffic=str([[1] * 4] * 4)), MACHINE, schedule_of(flat, "direct")
-    )
-    assert same.seconds[0] == pytest.approx(even.seconds[0])
-    assert same.bound[0] == pytest.approx(even.bound[0])
-
-
 @some.composite
 def parties(draw: some.DrawFn) -> Case:
     name = draw(some.sampled_from(sorted(COLLECTIVES)))
@@ -143,45 +92,8 @@ def parties(draw: some.DrawFn) -> Case:
     return case_of(name, 8, size, groups=groups, traffic=traffic)
 
 
-def _no_core_gains_from_others(machine: Machine) -> bool:
-    """Not so of all random machines: of some, a core's share of the rate of all is more than it has alone."""
-    fabric = machine.fabric
-    return all(
-        every.bytes_per_second <= fabric.cores * one.bytes_per_second
-        for rates in (fabric.copy, fabric.reduce)
-        for one, every in zip(rates.one_process, rates.all_cores, strict=True)
-    )
-
-
-PLAIN = some.sampled_from((toy(1), toy(2), toy(3), toy(8), load_machine("cpu-shared-memory")))
-
-
-@given(machines() | PLAIN, parties(), some.data())
-def test_no_bound_of_a_host_exceeds_a_price_and_all_groups_take_between_one_and_all_of_them(
-    machine: Machine, case: Case, data: some.DataObject
-) -> None:
-    try:
-        schedule = schedule_of(
-            case, data.draw(some.sampled_from(algorithms_of(case.collective)))
-        )
-    except ScheduleError:
-        assume(False)
-    together = predict(case, machine, schedule)
-    assert together.bound_seconds <= together.predicted_seconds * (1 + 1e-9)
-    if not case.groups:
-        return
-    alone = [
-        predict(replace(case, active_group=index), machine, schedule)
-        for index in range(len(case.members))
-    ]
-    for one in alone:
-        assert one.bound_seconds <= one.predicted_seconds * (1 + 1e-9)
-        if _no_core_gains_from_others(machine):
-            assert one.predicted_seconds <= together.predicted_seconds * (1 + 1e-9)
-
-
 @given(parties(), some.data())
-def test_the_same_on_links(case: Case, data: some.DataObject) -> None:
+def test_all_groups_take_between_one_and_all_of_them(case: Case, data: some.DataObject) -> None:
     case = replace(case, ranks=16)
     try:
         algorithm = data.draw(some.sampled_from(algorithms_of(case.collective)))
@@ -224,30 +136,6 @@ def test_uneven_flows_on_links_are_as_wide_as_what_they_carry() -> None:
         2 * (1 << 30) / (50e9 * TABLE["efficiency.fabric"])
     )
     assert point.prediction.bound_seconds <= point.prediction.predicted_seconds
-
-
-@given(
-    machines(),
-    parties(),
-    some.sampled_from(("all_gather", "all_reduce on all", "broadcast on rank // 4")),
-)
-def test_two_at_once_take_at_least_the_longer_and_at_most_one_after_the_other(
-    machine: Machine, case: Case, beside: str
-) -> None:
-    assume(COLLECTIVES[case.collective].moves_data and not case.groups.startswith("["))
-    main = replace(case, concurrent=beside)
-    other = main.concurrent_case
-    assert other is not None
-    schedules = [cheapest(one, machine) for one in (main, other)]
-    alone = [
-        predict(one, machine, its) for one, its in zip((main, other), schedules, strict=True)
-    ]
-    both = schedules_at_once(machine, (main, schedules[0]), (other, schedules[1]))
-    longer = max(one.predicted_seconds for one in alone)
-    whole = both.prediction.predicted_seconds
-    assert longer <= whole <= sum(one.predicted_seconds for one in alone) * (1 + 1e-9)
-    assert max(both.main_seconds, both.other_seconds) == pytest.approx(whole)
-    assert both.prediction.bound_seconds <= whole * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("backend", ["nccl", "cuda"])

@@ -172,21 +172,6 @@ def test_a_run_without_predictions_says_nothing_about_them(tmp_path: Path) -> No
     assert not any("predict" in line or "of the bound" in line for line in lines)
 
 
-def test_of_cases_that_others_disturbed_nothing_is_predicted_and_that_is_said(
-    tmp_path: Path,
-) -> None:
-    loaded: dict[int, Edit] = dict.fromkeys(
-        range(9), lambda measurement: flagged(measurement, "other_load", "cpu_contention")
-    )
-    lines = verdict_lines(write_run(tmp_path / "run", sweep(), loaded, priced=False))
-    assert lines[1].startswith(
-        "No prediction for 9 of 9 cases: other programs took the processors"
-    )
-    flags = [line for line in lines if "flagged" in line]
-    assert len(flags) == 1
-    assert flags[0].startswith("Doubt: 9 of 9 cases flagged: cpu contention")
-
-
 def test_a_prediction_that_load_does_not_keep_from_being_made_is_not_missed(
     tmp_path: Path,
 ) -> None:

@@ -14,25 +14,22 @@ import pytest
 
 from ccbench.backends.base import Backend, CannotRun, Team, TeamRequest
 from ccbench.cases.axes import Case, asked_of, case_of
-from ccbench.cases.capabilities import DECLARED, Device, PricedBy
-from ccbench.cases.measurement import NO_TEAM, Conditions, Measurement, Sampling, Status
+from ccbench.cases.capabilities import DECLARED, Device
+from ccbench.cases.measurement import NO_TEAM, Measurement, Sampling, Status
 from ccbench.errors import (
     BackendUnavailable,
     CannotStart,
     CcbenchError,
-    HostBusy,
     MachineError,
     RunFolderError,
     SuiteError,
     UsageError,
 )
-from ccbench.flags import Flag
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext
-from ccbench.model.machine import Machine, load_machine, save_machine
 from ccbench.results import Run, load_run
 from ccbench.runner.planning import RunOptions, check_output, plan_suite
-from ccbench.runner.progress import PlainProgress, Progress
+from ccbench.runner.progress import Progress
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.runner.workers.discovery import LaunchedRanks
 from ccbench.runner.workers.facts import HostFacts
@@ -560,19 +557,6 @@ def test_a_folder_that_never_got_a_case_is_taken_away(
     assert not (teams.folder / "out").exists()
 
 
-def test_a_resumed_run_is_priced_on_the_machine_it_began_with(teams: Teams) -> None:
-    machine = replace(load_machine("cpu-shared-memory"), name="the first")
-    save_machine(machine, teams.folder / "first.yaml")
-    teams.answers["barrier"] = status_of(Status.FAILED)
-    run(teams, machine=str(teams.folder / "first.yaml"))
-    manifest = json.loads((teams.folder / "out" / "run.json").read_text())
-    manifest["options"]["machine"] = None  # as if it had been measured
-    del manifest["digest"]  # what it says now counts
-    (teams.folder / "out" / "run.json").write_text(json.dumps(manifest))
-    run(teams, machine=None, resume=teams.folder / "out")
-    assert load_run(teams.folder / "out").manifest.machine == "the first"
-
-
 def test_a_team_that_died_while_idle_is_replaced_and_costs_no_case(teams: Teams) -> None:
     def dying(case: Case, sampling: Sampling) -> Measurement:
         teams.died = True
@@ -721,71 +705,6 @@ def test_what_a_library_says_it_ran_is_what_is_predicted(
     )
     run(teams, ["all_reduce"])
     assert set(choices) == {("tree", "ll")}
-
-
-@pytest.mark.parametrize("priced_by", [PricedBy.SCHEDULE, PricedBy.NO_MODEL])
-def test_what_is_priced_on_the_hosts_memory_has_no_prediction_where_others_took_its_processors(
-    teams: Teams, monkeypatch: pytest.MonkeyPatch, priced_by: PricedBy
-) -> None:
-    declared_as(monkeypatch, priced_by=priced_by)
-    priced: list[str] = []
-
-    def predict(self: PredictionContext, case: Case, *ran: str) -> None:
-        priced.append(case.collective)
-
-    monkeypatch.setattr(PredictionContext, "predict", predict)
-    conditions = Conditions(flags=(Flag.OTHER_LOAD, Flag.CPU_CONTENTION))
-    teams.answers["broadcast"] = lambda case, sampling: replace(
-        good(case, sampling), conditions=conditions
-    )
-    run(teams)
-    disturbed = ["broadcast"] * (priced_by is PricedBy.NO_MODEL)
-    assert priced == ["all_reduce", *disturbed, "barrier"]
-
-
-def test_a_host_that_is_too_busy_to_be_measured_runs_without_predictions_and_says_so(
-    teams: Teams, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reason = "cannot say how fast this machine should be: other programs took 66 %"
-
-    def busy() -> Machine:
-        raise HostBusy(reason)
-
-    monkeypatch.setattr("ccbench.model.calibration.quick_machine", busy)
-    outcome = run(teams, progress=PlainProgress(sys.stderr), machine=None)
-    assert outcome.exit_code == 0
-    loaded = load_run(outcome.folder)
-    assert [point.predicted_seconds for point in loaded.points] == [None] * 3
-    assert loaded.manifest.document["notes"] == [
-        f"no predictions for ranks on processors: {reason}"
-    ]
-    assert f"no predictions for ranks on processors: {reason}\n" in capsys.readouterr().err
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        ("import os; os.kill(os.getpid(), 9)", "exit status -9: no message"),
-        ("raise MemoryError", "exit status 1: MemoryError"),
-        ("import time; time.sleep(600)", "killed: it had not ended after 2 s"),
-    ],
-    ids=["dies", "fails", "stalls"],
-)
-def test_a_machine_whose_measuring_fails_runs_without_predictions_and_says_so(
-    teams: Teams, monkeypatch: pytest.MonkeyPatch, script: str, why: str
-) -> None:
-    words = [sys.executable, "-c", script]
-    monkeypatch.setattr("ccbench.model.calibration.module_command", lambda *_: words)
-    monkeypatch.setattr("ccbench.model.calibration.GRACE_SECONDS", 1.2)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(teams.folder))
-    outcome = run(teams, machine=None)
-    assert outcome.exit_code == 0
-    assert statuses(outcome.folder) == dict.fromkeys(COLLECTIVES, "ok")
-    (note,) = outcome.notes
-    assert note.startswith(
-        f"no predictions for ranks on processors: measuring this machine failed ({why})"
-    )
 
 
 @pytest.mark.parametrize("refusal", [BackendUnavailable, CannotRun])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,6 +21,7 @@ from ccbench.backends.cpu.execution import (
     Waiter,
     while_computing,
 )
+from ccbench.backends.cpu.price import LaunchWork, Probe, is_priced, launch_of, longest_path
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.endpoint import WorkerGroup, merged_mismatch
 from ccbench.backends.overlap import HostComputation
@@ -192,7 +194,9 @@ PROBE_ROUND_TRIPS = 50
 class CpuEndpoint(LaneEndpoint[CpuLane]):
     """One rank on shared memory."""
 
-    def __init__(self, rank: int, control: Control, arenas: list[Arena], cores: int) -> None:
+    def __init__(
+        self, rank: int, control: Control, arenas: list[Arena], cores: int, probe: Probe
+    ) -> None:
         """cores: how many there are; ranks take them by turns, so that rank ``cores`` shares rank 0's."""
         super().__init__(control)
         self.rank, self.ranks = rank, control.ranks
@@ -209,12 +213,14 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         self._barriers = 0
         self._pings = 0
         self._held_bytes = 0
+        self._probe, probe.rank = probe, rank
         self._computation: HostComputation | None = None
         self._compile = lru_cache(maxsize=PROGRAMS_KEPT)(compile_case)
         self._forget()
 
     def _forget(self) -> None:
         self._lanes, self.times = (), None
+        self._priced: LaunchWork | None = None
         self._launcher: Program | ConcurrentLauncher | None = None
 
     # -- one case ------------------------------------------------------------------------------------
@@ -230,11 +236,10 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         at_work = case.communicating_ranks
         for waiter in self._waiters:
             waiter.crowded(len({rank % self._cores for rank in at_work}) < len(at_work))
-        # This rank's programs; a case comes in every round, and is compiled once.
-        own = [
-            (lane.layout, (lane.part.group_rank,) if lane.part else ()) for lane in self._lanes
-        ]
-        self._map([self._compile(layout, ranks) for layout, ranks in own])
+        # A case comes in every round, and is compiled once.
+        compiled = [self._compile(lane.layout) for lane in self._lanes]
+        self._map(compiled)
+        self._priced = launch_of(compiled[0], case) if is_priced(case) else None
         launchers = [lane.launcher for lane in self._lanes if lane.launcher]
         self._launcher, self.times = launchers[0], None
         if len(launchers) > 1:
@@ -387,6 +392,20 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
             return CaseFacts()
         return group_facts(self.case, self.control.part_seconds[:, : self.times.samples])
 
+    def costs(self) -> tuple[float, ...]:
+        """Return what the parts of a launch cost now, () where no price is made of them. Collective."""
+        if self._priced is None:
+            return ()
+        case = self._lanes[0].case
+        return self._probe.costs(case, self._priced, self._oversubscribed)
+
+    def path(self, windows: Sequence[Sequence[float]]) -> tuple[float, ...]:
+        """Return how often a launch pays each of the costs, along the way that is longest by ``windows``."""
+        if self._priced is None:
+            return ()
+        costs = np.min(np.array(windows), axis=0)
+        return tuple(longest_path(self._priced, costs).tolist())
+
     def core_latency_seconds(self) -> float | None:
         """Return half a flag's best round trip between ranks 0 and 1. Collective.
 
@@ -427,7 +446,8 @@ class CpuWorkerGroup(WorkerGroup):
         self._cores = usable_cores()
         self.oversubscribed = ranks > self._cores
         self._arenas = [Arena() for _ in range(ranks)]
+        self._probe = Probe(ranks)
 
     def endpoint(self, process: int) -> CpuEndpoint:
         """Return the endpoint of rank ``process``."""
-        return CpuEndpoint(process, self.control, self._arenas, self._cores)
+        return CpuEndpoint(process, self.control, self._arenas, self._cores, self._probe)

@@ -308,11 +308,12 @@ def _bound(loops: Sequence[FusedLoop], buffers: Buffers, op: str, ranks: int) ->
                     ]
                     for place in (*operation.sources, operation.target)
                 )
-                bound += _calls(operation.kind, op, sources, target, ranks)
+                bound += calls_of(operation.kind, op, sources, target, ranks)
     return bound
 
 
-def _calls(kind: str, op: str, sources: list[Array], target: Array, ranks: int) -> list[Call]:
+def calls_of(kind: str, op: str, sources: list[Array], target: Array, ranks: int) -> list[Call]:
+    """Return the calls of one operation on whole arrays."""
     if kind == COPY:
         return [(np.copyto, (target, sources[0]))]
     if kind == AVERAGE:

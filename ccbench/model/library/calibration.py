@@ -25,7 +25,7 @@ from ccbench.model.library.constants import (
     shipped,
 )
 from ccbench.model.library.predictor import priced, seconds_of
-from ccbench.model.machine import STRICT, Floats
+from ccbench.model.machine_files import STRICT, Floats
 
 LOSS_SCALE = 0.12
 """A misprediction of 12 % is where the loss turns from square to linear."""

@@ -58,7 +58,10 @@ class GroupRequest:
 
 @dataclass(frozen=True)
 class RankReport:
-    """A rank's answer to a case. others_wait: it left the case alone, and the team is lost with it."""
+    """A rank's answer to a case. others_wait: it left the case alone, and the team is lost with it.
+
+    path_counts, path_costs_seconds: as ``Measurement`` has them; rank 0 counts.
+    """
 
     status: Status
     detail: str = ""
@@ -70,6 +73,8 @@ class RankReport:
     flags: tuple[str, ...] = ()
     facts: CaseFacts = field(default_factory=CaseFacts)
     others_wait: bool = False
+    path_counts: tuple[float, ...] = ()
+    path_costs_seconds: tuple[tuple[float, ...], ...] = ()
 
 
 # -- whoever connects -------------------------------------------------------------------------------------

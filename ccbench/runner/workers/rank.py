@@ -67,8 +67,9 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     algorithm = endpoint.prepare(case)
     cpu_began, began, times_began = time.process_time(), time.perf_counter(), read_cpu_times()
     queued_began = queued_seconds()
-    latency_before = endpoint.core_latency_seconds()
+    latency_before, costs_before = endpoint.core_latency_seconds(), endpoint.costs()
     result = measure(endpoint, case, sampling, endpoint.next_seed())
+    windows = [costs_before, endpoint.costs()]
     latency_after = endpoint.core_latency_seconds()
     cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
     queued_ended = queued_seconds()
@@ -96,6 +97,7 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
         facts = replace(
             facts, library_version=endpoint.version, library_path=path, library_sha256=digest
         )
+    counts = () if endpoint.rank else endpoint.path(windows)
     endpoint.finish()
     detail = str(result.mismatch) if result.mismatch else endpoint.remark()
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
@@ -116,6 +118,8 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
         ),
         (*endpoint.flags, *facts.flags),
         facts,
+        path_counts=counts,
+        path_costs_seconds=tuple(zip(*windows, strict=True)),
     )
 
 

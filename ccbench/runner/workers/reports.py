@@ -76,6 +76,8 @@ def measurement_of(
             case,
             [bits for report in in_order if report.result for bits in report.result.bits],
         ),
+        path_counts=first.path_counts,
+        path_costs_seconds=first.path_costs_seconds,
         device_readings=joined([report.facts.devices for report in in_order], hosts),
         **{name: getattr(facts, name) for name in _FACTS},
     )

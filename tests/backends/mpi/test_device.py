@@ -31,7 +31,6 @@ from ccbench.errors import BackendUnavailable
 from ccbench.flags import Flag
 from ccbench.machine.host import usable_cores
 from ccbench.model.context import PredictionContext, named_context
-from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.mpi.test_teams import SHORT, case_of
 from tests.faults import traces
@@ -259,7 +258,7 @@ def test_an_array_that_names_memory_keeps_address_and_size(
 
 def test_nothing_prices_it() -> None:
     case = device_case("all_reduce")
-    assert PredictionContext(load_machine("cpu-shared-memory")).predict(case) is None
+    assert PredictionContext().predict(case) is None
     assert named_context("hgx-h100").predict(case, "ring") is None
 
 
@@ -267,9 +266,8 @@ def test_nothing_prices_it() -> None:
 def test_ranks_are_not_pinned_by_their_number(pair: WorkerTeam) -> None:
     """Which processors are near a GPU does not follow from the rank."""
     assert pair.run(device_case("barrier"), SHORT).conditions.binding != ()
-    machine = load_machine("cpu-shared-memory")
     launches = [
-        BACKEND.launch(TeamRequest(2, machine, environment=environment))
+        BACKEND.launch(TeamRequest(2, environment=environment))
         for environment in (ON_DEVICES, ())
     ]
     assert [launch.pinned for launch in launches if launch] == [False, True]

@@ -24,7 +24,6 @@ from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES, SETUPS, collective
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import OPEN_MPI
-from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam, open_team
 from tests.faults import traces
 
@@ -49,8 +48,7 @@ LONG = Sampling(
 
 
 def team(ranks: int = 2, *, environment: tuple[tuple[str, str], ...] = ()) -> WorkerTeam:
-    machine = load_machine("cpu-shared-memory")
-    opened = open_team(BACKEND, TeamRequest(ranks, machine, environment=environment))
+    opened = open_team(BACKEND, TeamRequest(ranks, environment=environment))
     assert isinstance(opened, WorkerTeam)
     return opened
 

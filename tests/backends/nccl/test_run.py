@@ -218,7 +218,6 @@ def test_a_team_is_started_with_the_variables_of_its_cases(
     with_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ccbench.backends.base import TeamLaunch, TeamRequest
-    from ccbench.model.machine import load_machine
     from ccbench.runner.workers.team import open_team
 
     arguments: list[object] = []
@@ -226,8 +225,7 @@ def test_a_team_is_started_with_the_variables_of_its_cases(
         "ccbench.runner.workers.team.WorkerTeam", lambda *what: arguments.extend(what)
     )
     environment = (("NCCL_ALGO", "Ring"),)
-    machine = load_machine("cpu-shared-memory")
-    open_team(nccl.BACKEND, TeamRequest(4, machine, environment=environment, processes=PER_GPU))
+    open_team(nccl.BACKEND, TeamRequest(4, environment=environment, processes=PER_GPU))
     assert arguments == [
         "nccl",
         4,

@@ -398,11 +398,16 @@ def set_ticks(part: Axis, axis: FigureAxis, values: Sequence[float] = ()) -> Non
         whole = axis.unit == "rank"
         part.set_major_locator(MaxNLocator(MOST_TICKS, steps=(1, 2, 2.5, 5, 10), integer=whole))
         return
-    # As many ticks of a decade as there is room for.
     decades = math.log10(high / low)
-    steps = (1, 1.5, 2, 3, 5) if decades < 1 else (1, 2, 5) if decades < 2 else (1, 3)
-    base, subs = (2, (1,)) if axis.scale == "log2" else (10, steps if decades < 3.5 else (1,))
-    places = LogLocator(base, subs, numticks=MOST_TICKS).tick_values(low, high)
+    if axis.scale == "log2":
+        # 1 KiB is among the ticks for steps 1, 2, 5 and 10, and so are 1 MiB and 1 GiB.
+        step = next((n for n in (1, 2, 5, 10) if math.log2(high / low) < n * MOST_TICKS), 20)
+        places: Sequence[float] = [2.0**power for power in range(0, 1000, step)]
+    else:
+        # As many ticks of a decade as there is room for.
+        steps = (1, 1.5, 2, 3, 5) if decades < 1 else (1, 2, 5) if decades < 2 else (1, 3)
+        subs = steps if decades < 3.5 else (1,)
+        places = LogLocator(10, subs, numticks=MOST_TICKS).tick_values(low, high)
     apart = (high / low) ** (1 / (1.5 * MOST_TICKS))
     own = all(after / before >= apart for before, after in pairwise(values))
     if axis.scale == "log2" and 1 < len(values) <= MOST_TICKS and own:

@@ -433,6 +433,7 @@ def test_a_baseline_is_drawn_but_not_raced(tmp_path: Path) -> None:
     ("unit", "scale", "values", "expected"),
     [
         ("bytes", "log2", [64.0, 512.0, 3 * 2.0**20], "64 B, 512 B, 3 MiB"),
+        ("bytes", "log2", [8.0, 9.0, 2.0**32], "32 B, 1 KiB, 32 KiB, 1 MiB, 32 MiB, 1 GiB"),
         ("seconds", "log10", [3e-6, 2e-3], "3 us, 10 us, 30 us, 100 us, 300 us, 1 ms"),
         ("ratio", "log10", [1.0, 1.1], "1x"),
         ("rank", "linear", [0.0, 3.0], "0, 1, 2, 3"),

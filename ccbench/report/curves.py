@@ -18,10 +18,8 @@ from ccbench.report.figure import (
     Figure,
     FigureAxis,
     FigureSeries,
-    Mark,
     Row,
     SeriesKind,
-    Span,
     measured_series,
 )
 from ccbench.report.wording import (
@@ -201,35 +199,15 @@ def joinable(sizes: Sequence[float]) -> bool:
 
 
 def shared_bounds(series: Sequence[FigureSeries]) -> list[FigureSeries]:
-    """Join the bounds of all series whose bounds are equal: a bound depends on groups, not on algorithms."""
-    alike: list[tuple[dict[float, float], list[FigureSeries]]] = []
-    for bound in sorted(
-        (one for one in series if one.kind == SeriesKind.BOUND), key=lambda one: -len(one.x)
-    ):
-        own = dict(zip(bound.x, bound.y, strict=True))
-        for known, members in alike:
-            both = own.keys() & known.keys()
-            if both and all(
-                math.isclose(known[size], own[size], rel_tol=1e-6) for size in both
-            ):
-                known.update(own)
-                members.append(bound)
-                break
-        else:
-            alike.append((own, [bound]))
-    ending = f": {SeriesKind.BOUND.value}"
-    shared = []
-    for values, members in alike:
-        sizes = tuple(sorted(values))
-        names = ", ".join(member.label.removesuffix(ending) for member in members)
-        label, style = (
-            (f"{names}{ending}", members[0].style) if len(alike) > 1 else ("bound", -1)
-        )
-        heights = tuple(values[size] for size in sizes)
-        shared.append(
-            FigureSeries(label, SeriesKind.BOUND, style, sizes, heights, joined=joinable(sizes))
-        )
-    return [*(one for one in series if one.kind != SeriesKind.BOUND), *shared]
+    """Join the bounds of all series where all are equal: a bound depends on groups, not on algorithms."""
+    bounds = [line for line in series if line.kind == SeriesKind.BOUND]
+    pairs = sorted(pair for line in bounds for pair in zip(line.x, line.y, strict=True))
+    heights = dict(pairs)
+    if not bounds or not all(math.isclose(heights[x], y, rel_tol=1e-6) for x, y in pairs):
+        return [*series]
+    sizes, values = tuple(heights), tuple(heights.values())
+    shared = FigureSeries("bound", SeriesKind.BOUND, -1, sizes, values, joined=joinable(sizes))
+    return [*(line for line in series if line.kind != SeriesKind.BOUND), shared]
 
 
 def race_figures(group: Sequence[Point]) -> list[Figure]:
@@ -269,31 +247,29 @@ def _race(points: Sequence[Point]) -> Figure | None:
     if not best:
         return None
     curves = {key: curve for key, curve in curves.items() if best.keys() & curve.keys()}
-    found, crossings = leads({names[key]: curve for key, curve in curves.items()})
-    ahead = {one.name for one in found}
+    crossings = crossovers({names[key]: curve for key, curve in curves.items()})
 
-    def rank(key: SeriesKey) -> tuple[bool, float, float]:
-        # Who leads somewhere is drawn; then who comes nearest to the fastest anywhere, then in the middle.
+    def rank(key: SeriesKey) -> tuple[float, float]:
+        # Who comes nearest to the fastest anywhere is drawn, then in the middle.
         curve = curves[key]
         ratios = sorted(
             interval.median / best[size] for size, interval in curve.items() if size in best
         )
-        return names[key] not in ahead, ratios[0], ratios[len(ratios) // 2]
+        return ratios[0], ratios[len(ratios) // 2]
 
     drawn = sorted(sorted(curves, key=rank)[:MOST_SERIES], key=str)
-    style = {names[key]: place for place, key in enumerate(drawn)}
     series = [
         _measured(
             [p for p in points if SERIES(p) == key],
             names[key],
-            style[names[key]],
+            style,
             lambda p, seconds: (
                 seconds / best[p.size_bytes] if seconds and p.size_bytes in best else None
             ),
         )
-        for key in drawn
+        for style, key in enumerate(drawn)
     ]
-    notes, marks = _crossover_words(crossings)
+    notes = [_crossover_words(crossings)]
     left_out = sorted(names[key] for key in curves if key not in drawn)
     notes += [f"Not drawn for want of room: {', '.join(left_out)}"] * bool(left_out)
     alone = sorted({size for curve in curves.values() for size in curve} - best.keys())
@@ -310,12 +286,6 @@ def _race(points: Sequence[Point]) -> Figure | None:
         y=SLOWDOWN,
         series=tuple(series),
         footnote=(*notes, *footnote(points)),
-        spans=tuple(
-            Span(one.low_bytes, one.high_bytes, one.name, style[one.name])
-            for one in found
-            if one.name in style
-        ),
-        marks=marks,
     )
 
 
@@ -332,20 +302,15 @@ def _curves(points: Sequence[Point]) -> dict[SeriesKey, dict[int, Interval]]:
     return curves
 
 
-def _crossover_words(crossings: Sequence[Crossover]) -> tuple[list[str], tuple[Mark, ...]]:
-    """The small print's line about crossovers, and their marks on the axis."""
+def _crossover_words(crossings: Sequence[Crossover]) -> str:
+    """The small print's line about crossovers."""
     texts = [
         f"{crossing.after} overtakes {crossing.before} by {format_size(crossing.size_bytes)}"
         for crossing in crossings
     ]
     if not texts:
-        return [
-            "No crossover: nowhere does the leader's interval lie wholly above another's"
-        ], ()
-    notes = [f"{'; '.join(texts)}, the first size measured at which its interval lies below"]
-    return notes, tuple(
-        Mark(crossing.size_bytes, format_size(crossing.size_bytes)) for crossing in crossings
-    )
+        return "No crossover: nowhere does the leader's interval lie wholly above another's"
+    return f"{'; '.join(texts)}, the first size measured at which its interval lies below"
 
 
 @dataclass(frozen=True)
@@ -357,43 +322,16 @@ class Crossover:
     size_bytes: int
 
 
-@dataclass(frozen=True)
-class Lead:
-    """``name`` leads, or cannot be told from the leader, from ``low_bytes`` to ``high_bytes``."""
-
-    name: str
-    low_bytes: float
-    high_bytes: float
-
-
-def leads(curves: Mapping[str, Curve]) -> tuple[tuple[Lead, ...], tuple[Crossover, ...]]:
-    """Return who leads over which sizes, and the crossovers between.
-
-    Sizes where fewer than two were measured decide nothing, so a lead ends before them; and it covers no size
-    at which the leader itself was not measured.
-    """
-    sizes = sorted({size for curve in curves.values() for size in curve})
-    found: list[Lead] = []
+def crossovers(curves: Mapping[str, Curve]) -> list[Crossover]:
+    """Return where one overtakes another; a size at which fewer than two were measured decides nothing."""
     crossings: list[Crossover] = []
-    leader, start, last = "", math.nan, 0
-    for size in sizes:
+    leader = ""
+    for size in sorted({size for curve in curves.values() for size in curve}):
         there = {name: curve[size] for name, curve in curves.items() if size in curve}
         if len(there) < 2:
-            if not math.isnan(start):
-                found.append(Lead(leader, start, float(last)))
-            start = math.nan
             continue
         fastest = min(there, key=lambda name: there[name].median)
-        if leader != fastest and not (
-            leader in there and intervals_overlap(there[leader], there[fastest])
-        ):
+        if leader not in there or not intervals_overlap(there[leader], there[fastest]):
             crossings += [Crossover(leader, fastest, size)] if leader in there else []
-            if not math.isnan(start):
-                found.append(Lead(leader, start, float(size if leader in there else last)))
-            leader, start = fastest, float(size)
-        elif math.isnan(start):
-            start = float(size)
-        last = size
-    if not math.isnan(start):
-        found.append(Lead(leader, start, float(last)))
-    return tuple(found), tuple(crossings)
+            leader = fastest
+    return crossings

@@ -1,5 +1,8 @@
 """Figures to files with matplotlib's own Figure and canvases: no pyplot, no display, no state.
 
+A page has the same figures as SVG elements: text is text in the page's letters, colours are the page's variables, and
+each point has a title. Its caption says what stands around a picture in a file.
+
 Colours are those of M. Okabe and K. Ito, "Color Universal Design" (2008), safe for every common kind of
 colour blindness. Each colour has its own marker and its own dashes, so that a grey print says the same. The
 colours of maps are matplotlib's cividis (J. R. Nuñez, C. R. Anderton and R. S. Renslow, "Optimizing colormaps
@@ -10,27 +13,42 @@ from __future__ import annotations
 
 import base64
 import io
+import math
+import re
 import textwrap
 import warnings
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import UsageError
-from ccbench.report.figure import Figure, FigureSeries, Grid, SeriesKind, far_note, frames
+from ccbench.report.figure import (
+    Figure,
+    FigureAxis,
+    FigureSeries,
+    Grid,
+    SeriesKind,
+    ends_of,
+    far_note,
+    tick_text,
+    value_text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
 ENDINGS = (".svg", ".png", ".pdf")
 DOTS_PER_INCH = 150
-LARGEST_PICTURE_BYTES = 1_500_000
-"""Of an SVG in a page; a larger one is put there as PNG."""
+MOST_MARKERS = 1000
+"""Points of a series that are drawn apart; more are one raster image."""
 
 BLUE, VERMILION, GREEN, PINK, ORANGE, SKY = (
     "#0072B2",
@@ -40,8 +58,11 @@ BLUE, VERMILION, GREEN, PINK, ORANGE, SKY = (
     "#E69F00",
     "#56B4E9",
 )
-INK, GREY, FAINT = "#222222", "#666666", "#d9d9d9"
+INK, GREY, FAINT, EMPTY = "#222222", "#666666", "#d9d9d9", "#efefef"
+MOST_TICKS = 7
 COLOURS = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY)
+ON_DARK, ON_BRIGHT = "#fdfdfd", "#202020"
+"""Letters on coloured cells, which no page turns round."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h")
 DASHES: tuple[tuple[float, ...], ...] = (
     (5, 2),
@@ -55,7 +76,7 @@ DOTS = (1, 1.6)
 """The bound's line; no prediction is drawn in dots alone."""
 
 PREDICTED_MARKER, BOUND_MARKER = "_", "+"
-PREDICTED_SHADE = 0.1
+PREDICTED_SHADE = 0.15
 """Single points of a prediction and of a bound: no measured series has these."""
 
 PALE = "#9a9a9a"
@@ -66,11 +87,26 @@ NO_RESULT: dict[str, Any] = {
     "markeredgewidth": 1.8,
 }
 
-WIDTH_INCHES = 9.6
-PLOT_INCHES = 4.4
-LEFT_INCHES, RIGHT_INCHES = 0.95, 2.55
-TITLE_INCHES, AXIS_INCHES, LINE_INCHES = 0.78, 0.62, 0.165
-SPAN_INCHES = 0.46
+
+@dataclass(frozen=True)
+class Paper:
+    """Inches of a picture: its width, height of the plot, and what is left free around it."""
+
+    width: float
+    plot: float
+    left: float
+    right: float
+    top: float
+
+
+FILE = Paper(9.6, 4.4, 0.95, 2.55, 0.78)
+PAGE = Paper(5.4, 3.0, 0.78, 0.15, 0.12)
+"""In a page title and small print are its caption, and the legend lies below."""
+
+BAR_INCHES = 0.75
+"""Room that the colours of a map take in a page."""
+
+AXIS_INCHES, LINE_INCHES = 0.62, 0.165
 FOOTNOTE_COLUMNS = 150
 LEGEND_COLUMNS, LEGEND_LINES = 27, 4
 MAP_LEGEND_COLUMNS, MAP_TICKS = 34, 16
@@ -98,29 +134,95 @@ def save_picture(draw: Callable[[], Canvas], path: Path) -> None:
         ) from None
 
 
-def picture_bytes(
-    draw: Callable[[], Canvas], form: str, dots_per_inch: int = DOTS_PER_INCH
-) -> bytes:
+def picture_bytes(draw: Callable[[], Canvas], form: str, salt: str = "ccbench") -> bytes:
     """Return what ``draw`` draws as a file of ``form``; the same figure gives the same bytes."""
     sink = io.BytesIO()
     # A date would make every file another one.
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    with drawing_settings():
-        draw().savefig(sink, format=form, dpi=dots_per_inch, metadata=dates.get(form, {}))
+    with drawing_settings(salt):
+        draw().savefig(sink, format=form, dpi=DOTS_PER_INCH, metadata=dates.get(form, {}))
     return sink.getvalue()
 
 
 def picture_address(draw: Callable[[], Canvas]) -> str:
     """Return a drawing as a data address, to be shown as an image, in which nothing can run."""
-    kind, content = "svg+xml", picture_bytes(draw, "svg")
-    if len(content) > LARGEST_PICTURE_BYTES:
-        kind, content = "png", picture_bytes(draw, "png", dots_per_inch=110)
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return f"data:image/svg+xml;base64,{base64.b64encode(picture_bytes(draw, 'svg')).decode()}"
+
+
+def page_picture(figure: Figure, name: str) -> str:
+    """Return ``figure`` as an SVG element for a page, in which ``name`` keeps its parts apart from other figures'."""
+    drawn = picture_bytes(lambda: canvas_of(figure, PAGE), "svg", salt=name).decode()
+    named = {*re.findall(r"#([mp][0-9a-f]+)\b", drawn)}
+    # A page needs no name spaces.
+    root = ElementTree.fromstring(re.sub(r' xmlns="[^"]*"|(?<= )xlink:(?=href=)', "", drawn))
+    for kept in ("width", "height", "version"):
+        root.attrib.pop(kept, None)
+    root.attrib |= {"role": "img", "aria-label": f"{figure.title}. {figure.subtitle}"}
+    for parent in [*root.iter()]:
+        for part in [*parent]:
+            if part.tag in ("metadata", "style"):
+                parent.remove(part)
+    for part in root.iter():
+        texts = tip_texts(figure, part.get("id", ""))
+        for use, text in zip(part.iter("use"), texts, strict=False):
+            ElementTree.SubElement(use, "title").text = text
+        if part.get("id") not in named:
+            part.attrib.pop("id", None)
+        for name in {"d", "x", "y", "transform"} & {*part.keys()}:
+            # Hundredths of a point are enough, and turning by nothing is nothing.
+            short = re.sub(r"(\.\d\d)\d+", r"\1", part.attrib[name])
+            part.set(name, re.sub(r"rotate\(-?0 [^)]*\)", "", short))
+        if "style" in part.attrib:
+            part.set("style", _page_style(part.attrib["style"]))
+        part.text, part.tail = ((text or "").strip() or None for text in (part.text, part.tail))
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+PAGE_COLOURS = {
+    **{colour.lower(): f"var(--series-{n}, {colour})" for n, colour in enumerate(COLOURS)},
+    INK: "currentColor",
+    "#000000": "currentColor",
+    GREY: "var(--grey)",
+    FAINT: "var(--line)",
+    "#ffffff": "var(--paper)",
+    EMPTY: "var(--panel)",
+}
+
+
+def _page_style(style: str) -> str:
+    """Return a style of matplotlib's with a page's letters and colours in place of its own.
+
+    Every text and line is of the page's ink where its style says nothing else.
+    """
+    style = re.sub(r"font-family: [^;]*; |(?<=:) |(?<=;) |; stroke-linecap: square", "", style)
+    return re.sub("#[0-9a-f]{6}", lambda found: PAGE_COLOURS.get(found[0], found[0]), style)
+
+
+def tip_texts(figure: Figure, name: str) -> list[str]:
+    """Return what each point says of those that are drawn together under ``name``: whose, where, how much."""
+    match = re.fullmatch(r"points-(\d+)-(\w+)", name)
+    if match is None:
+        return []
+    series = figure.series[int(match[1])]
+    subject, ends = figure.title.partition(":")[0], series.low
+    texts = []
+    for place, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
+        trusted = not series.trusted or series.trusted[place]
+        text = (
+            f"{subject}, {series.label}: {value_text(figure.x, x)}, {value_text(figure.y, y)}"
+        )
+        if ends:
+            edges = (series.low[place], series.high[place])
+            text += f" ({' to '.join(value_text(figure.y, edge) for edge in edges)})"
+        texts += [text + ", flagged as doubtful" * (not trusted)] * (
+            match[2] in ("all", str(trusted))
+        )
+    return texts
 
 
 @contextmanager
-def drawing_settings() -> Iterator[None]:
-    """Settings for one drawing only, whatever the user's matplotlibrc says."""
+def drawing_settings(salt: str = "ccbench") -> Iterator[None]:
+    """Settings for one drawing only, whatever the user's matplotlibrc says. salt: of names in an SVG."""
     import matplotlib
 
     with warnings.catch_warnings(), matplotlib.rc_context():
@@ -128,7 +230,7 @@ def drawing_settings() -> Iterator[None]:
         matplotlib.rcParams.update(
             {
                 "font.family": "DejaVu Sans",
-                "svg.hashsalt": "ccbench",
+                "svg.hashsalt": salt,
                 "svg.fonttype": "none",  # letters as paths take three times the bytes
                 "pdf.fonttype": 42,
                 "text.parse_math": False,
@@ -158,53 +260,78 @@ def render_pages(figures: Sequence[Figure]) -> bytes:
     return sink.getvalue()
 
 
-def canvas_of(figure: Figure) -> Canvas:
+def canvas_of(figure: Figure, paper: Paper = FILE) -> Canvas:
     """Return the drawn figure."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    matplotlib.rcParams.update({"font.size": 9, "axes.edgecolor": GREY, "axes.linewidth": 0.8})
-    # The plot keeps its size; small print makes the canvas higher.
+    in_file = paper is FILE
+    matplotlib.rcParams.update(
+        {"font.size": 9 if in_file else 10, "axes.edgecolor": GREY, "axes.linewidth": 0.8}
+    )
+    # The plot keeps its size; small print, or in a page the legend, makes the canvas higher.
     lines = [
         line
-        for note in figure.footnote
+        for note in figure.footnote * in_file
         for line in textwrap.wrap(note, FOOTNOTE_COLUMNS, subsequent_indent="    ") or [""]
     ]
-    top = TITLE_INCHES + (SPAN_INCHES if figure.spans else 0.0)
-    bottom = AXIS_INCHES + 0.18 + LINE_INCHES * len(lines)
-    height = top + PLOT_INCHES + bottom
-    canvas = Canvas(figsize=(WIDTH_INCHES, height), facecolor="white")
+    rows = [] if figure.grid or figure.topic == "nothing" else _legend_rows(figure)
+    below = LINE_INCHES * len(lines)
+    if not in_file:
+        halves = (rows[: -(-len(rows) // 2)], rows[-(-len(rows) // 2) :])
+        below = max(
+            sum(0.06 + 0.14 * (1 + label.count("\n")) for _, label in half) for half in halves
+        )
+    bottom = AXIS_INCHES + 0.18 * in_file + below
+    height = paper.top + paper.plot + bottom
+    canvas = Canvas(figsize=(paper.width, height), facecolor="white" if in_file else "none")
     FigureCanvasAgg(canvas)
-    left = LEFT_INCHES / WIDTH_INCHES
-    canvas.text(
-        left, 1 - 0.20 / height, figure.title, fontsize=13, weight="bold", color=INK, va="top"
-    )
-    canvas.text(left, 1 - 0.46 / height, figure.subtitle, fontsize=9.5, color=GREY, va="top")
+    left = paper.left / paper.width
+    if in_file:
+        canvas.text(
+            left,
+            1 - 0.20 / height,
+            figure.title,
+            fontsize=13,
+            weight="bold",
+            color=INK,
+            va="top",
+        )
+        canvas.text(
+            left, 1 - 0.46 / height, figure.subtitle, fontsize=9.5, color=GREY, va="top"
+        )
     for index, line in enumerate(reversed(lines)):
         place = (0.10 + LINE_INCHES * index) / height
         canvas.text(left, place, line, fontsize=7.2, color=GREY, va="bottom")
-    width = 1 - (LEFT_INCHES + RIGHT_INCHES) / WIDTH_INCHES
-    axes = canvas.add_axes((left, bottom / height, width, PLOT_INCHES / height))
+    right = paper.right + (0 if in_file or figure.grid is None else BAR_INCHES)
+    width = 1 - (paper.left + right) / paper.width
+    axes = canvas.add_axes((left, bottom / height, width, paper.plot / height))
     if figure.topic == "nothing":
         axes.axis("off")
         axes.text(0.5, 0.5, figure.message, ha="center", va="center", fontsize=14, color=GREY)
     elif figure.grid is not None:
-        draw_map(figure, figure.grid, axes)
+        draw_map(figure, figure.grid, axes, in_file=in_file)
     else:
         _draw_lines(figure, axes)
+        # Labels of runs may be as long as their authors like.
+        handles, labels = zip(*rows, strict=True)
+        draw_legend(handles, labels, axes, None if in_file else AXIS_INCHES / paper.plot)
     return canvas
 
 
-def draw_legend(handles: Sequence[Artist], labels: Sequence[str], axes: Axes) -> None:
-    """Draw a legend at the right of ``axes``."""
+def draw_legend(
+    handles: Sequence[Artist], labels: Sequence[str], axes: Axes, below: float | None = None
+) -> None:
+    """Draw a legend at the right of ``axes``, or ``below`` them by that share of their height, in two columns."""
     # matplotlib leaves out labels that begin with an underscore.
     shown = [f" {label}" if label.startswith("_") else label for label in labels]
     axes.legend(
         handles,
         shown,
         loc="upper left",
-        bbox_to_anchor=(1.015, 1.0),
+        bbox_to_anchor=(1.015, 1.0) if below is None else (-0.09, -below),
+        ncols=1 if below is None else 2,
         frameon=False,
         fontsize=8.5,
         handlelength=2.4,
@@ -215,36 +342,34 @@ def draw_legend(handles: Sequence[Artist], labels: Sequence[str], axes: Axes) ->
 
 
 def _draw_lines(figure: Figure, axes: Axes) -> None:
-    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
-
     axes.set_axisbelow(True)
     axes.grid(visible=True, color=FAINT, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    x, y = frames(figure)
-    axes.set_xlabel(x.label, labelpad=6)
-    axes.set_ylabel(y.label, labelpad=6)
+    x, y = ends_of(figure)
+    axes.set_xlabel(figure.x.label, labelpad=6)
+    axes.set_ylabel(figure.y.label + " (GB/s)" * (figure.y.unit == "GB/s"), labelpad=6)
     for kind, scale in ((figure.x.scale, axes.set_xscale), (figure.y.scale, axes.set_yscale)):
         if kind != "linear":
             scale("log", base=2 if kind == "log2" else 10)
-    axes.set_xlim(x.low, x.high)
-    axes.set_ylim(y.low, y.high)
-    for frame, part in ((x, axes.xaxis), (y, axes.yaxis)):
-        if frame.ticks is not None:
-            part.set_major_locator(FixedLocator([place for place, _ in frame.ticks]))
-            part.set_major_formatter(FixedFormatter([text for _, text in frame.ticks]))
-            part.set_minor_locator(NullLocator())
+    axes.set_xlim(*x)
+    axes.set_ylim(*y)
+    sizes = sorted({x for series in figure.series for x in series.x})
+    set_ticks(axes.xaxis, figure.x, sizes)
+    set_ticks(axes.yaxis, figure.y)
     note = far_note(figure)
     axes.text(
         0.99, 0.99, note, transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY
     )
     # Measured lines lie over all others.
     order = {SeriesKind.PREDICTED: 3, SeriesKind.BOUND: 2, SeriesKind.BASELINE: 2}
-    for series in figure.series:
+    for number, series in enumerate(figure.series):
         if series.kind == SeriesKind.MEASURED:
-            _draw_measured(series, axes)
+            _draw_measured(series, axes, number)
         else:
             zorder = order.get(series.kind, 1 if series.joined else 6)
-            axes.plot(series.x, series.y, zorder=zorder, **_look(series))
+            axes.plot(
+                series.x, series.y, zorder=zorder, gid=f"points-{number}-all", **_look(series)
+            )
             if series.low and series.joined:
                 colour, band = (
                     COLOURS[series.style % len(COLOURS)],
@@ -255,10 +380,40 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
                 )
     if figure.topic == "ranks" and figure.y.unit == "ratio":
         axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
-    _draw_spans(figure, axes)
-    # Labels of runs may be as long as their authors like.
-    rows = _legend_rows(figure)
-    draw_legend([handle for handle, _ in rows], [legend_text(label) for _, label in rows], axes)
+
+
+def set_ticks(part: Axis, axis: FigureAxis, values: Sequence[float] = ()) -> None:
+    """Set ticks in words people use between the ends of ``part``; a few ``values`` that lie well apart are theirs."""
+    from matplotlib.ticker import (
+        FixedLocator,
+        FuncFormatter,
+        LogLocator,
+        MaxNLocator,
+        NullLocator,
+    )
+
+    low, high = part.get_view_interval()
+    part.set_major_formatter(FuncFormatter(lambda value, _: tick_text(axis, value)))
+    if axis.scale == "linear":
+        whole = axis.unit == "rank"
+        part.set_major_locator(MaxNLocator(MOST_TICKS, steps=(1, 2, 2.5, 5, 10), integer=whole))
+        return
+    decades = math.log10(high / low)
+    if axis.scale == "log2":
+        # 1 KiB is among the ticks for steps 1, 2, 5 and 10, and so are 1 MiB and 1 GiB.
+        step = next((n for n in (1, 2, 5, 10) if math.log2(high / low) < n * MOST_TICKS), 20)
+        places: Sequence[float] = [2.0**power for power in range(0, 1000, step)]
+    else:
+        # As many ticks of a decade as there is room for.
+        steps = (1, 1.5, 2, 3, 5) if decades < 1 else (1, 2, 5) if decades < 2 else (1, 3)
+        subs = steps if decades < 3.5 else (1,)
+        places = LogLocator(10, subs, numticks=MOST_TICKS).tick_values(low, high)
+    apart = (high / low) ** (1 / (1.5 * MOST_TICKS))
+    own = all(after / before >= apart for before, after in pairwise(values))
+    if axis.scale == "log2" and 1 < len(values) <= MOST_TICKS and own:
+        places = values
+    part.set_major_locator(FixedLocator([place for place in places if low <= place <= high]))
+    part.set_minor_locator(NullLocator())
 
 
 def _look(series: FigureSeries) -> dict[str, Any]:
@@ -289,8 +444,11 @@ def _look(series: FigureSeries) -> dict[str, Any]:
     return {**look, "markersize": size, "markeredgewidth": 1.4}
 
 
-def _draw_measured(series: FigureSeries, axes: Axes) -> None:
-    """Draw a line broken at missing cases, its interval as a band, and crosses where a result is missing."""
+def _draw_measured(series: FigureSeries, axes: Axes, number: int) -> None:
+    """Draw a line broken at missing cases, its interval as a band, and crosses where a result is missing.
+
+    number: of the series in its figure, which names its points.
+    """
     colour, marker = COLOURS[series.style % len(COLOURS)], MARKERS[series.style % len(MARKERS)]
     if series.joined:
         ends = [
@@ -326,6 +484,8 @@ def _draw_measured(series: FigureSeries, axes: Axes) -> None:
                 markeredgecolor=colour,
                 markeredgewidth=1.1,
                 zorder=5,
+                gid=f"points-{number}-{wanted}",
+                rasterized=len(series.x) > MOST_MARKERS,
             )
     if series.missing:
         across = axes.get_xaxis_transform()
@@ -339,71 +499,6 @@ def _draw_measured(series: FigureSeries, axes: Axes) -> None:
             zorder=6,
             **NO_RESULT,
         )
-
-
-def _draw_spans(figure: Figure, axes: Axes) -> None:
-    """Draw a strip above the axes that says who leads, and a thin line at every crossover."""
-    from matplotlib.patches import Rectangle
-
-    across = axes.get_xaxis_transform()
-    sizes = [x for series in figure.series for x in series.x]
-    low, high = axes.get_xlim()
-
-    def share(start: float, end: float) -> float:
-        """Part of the axis' width that lies between two values."""
-        points = axes.transData.transform([(start, 1.0), (end, 1.0)])
-        return float((points[1][0] - points[0][0]) / axes.bbox.width)
-
-    for span in figure.spans:
-        # The axis is logarithmic: a width is a factor.
-        hair = (high / low) ** 0.006
-        begin, end = max(span.low, low), min(span.high, high)
-        # Out to the axis' ends only where nothing else was measured; a single size still gets a width.
-        begin = low if begin <= min(sizes) else begin
-        end = high if end >= max(sizes) else end
-        begin, end = (begin / hair, end * hair) if begin == end else (begin, end)
-        colour = COLOURS[span.style % len(COLOURS)]
-        axes.add_patch(
-            Rectangle(
-                (begin, 1.015),
-                end - begin,
-                0.045,
-                transform=across,
-                color=colour,
-                clip_on=False,
-                linewidth=0,
-            )
-        )
-        # Roughly how many letters of this size a stretch of the strip holds.
-        if len(span.label) <= int(78 * share(begin, end)):
-            axes.text(
-                (begin * end) ** 0.5,
-                1.036,
-                span.label,
-                transform=across,
-                ha="center",
-                va="center",
-                color="white",
-                fontsize=7.5,
-                weight="bold",
-            )
-    last = -1.0
-    for mark in figure.marks:
-        axes.axvline(mark.x, color=GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=2)
-        place = share(low, mark.x)
-        # The footnote lists every crossover, so a label without room can be left out.
-        if place - last > 0.09:
-            axes.text(
-                mark.x,
-                1.075,
-                mark.label,
-                transform=across,
-                ha="center",
-                va="bottom",
-                fontsize=7.8,
-                color=INK,
-            )
-            last = place
 
 
 def legend_text(label: str) -> str:
@@ -420,7 +515,7 @@ def legend_text(label: str) -> str:
 
 
 def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
-    """Return a row for each measured series, then one for each kind of line that is drawn."""
+    """Return a row for each measured series, then one for each kind of line that is drawn; labels are wrapped."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -439,40 +534,36 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
                 "predicted, 80 % interval",
             )
         )
-    measured = {series.label for series in figure.series if series.kind == SeriesKind.MEASURED}
     for kind in (SeriesKind.PREDICTED, SeriesKind.BOUND):
         drawn = [series for series in figure.series if series.kind == kind and series.x]
         own = any(series.style >= 0 for series in drawn)
-        # Where a bound is that of several series, each bound has a row that names them; otherwise predictions
-        # and bounds have their series' colour, and a row for each look is enough.
-        if own and any(
-            one.label.removesuffix(f": {kind.value}") not in measured for one in drawn
-        ):
-            rows += [(Line2D([], [], **_look(series)), series.label) for series in drawn]
-            continue
         label, colour = (f"{kind.value}, same colour", GREY) if own else (kind.value, INK)
-        for one in {series.joined: series for series in drawn}.values():
-            rows.append(
-                (Line2D([], [], **{**_look(replace(one, style=0)), "color": colour}), label)
-            )
+        looks = [_look(replace(series, style=0)) for series in drawn]
+        by_marker = {look.get("marker"): look for look in looks}
+        rows += [
+            (Line2D([], [], **{**look, "color": colour}), label) for look in by_marker.values()
+        ]
     if any(series.missing for series in figure.series):
         rows.append((Line2D([], [], color=GREY, **NO_RESULT), "no result"))
     if any(not all(series.trusted) for series in figure.series):
         hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5}
         hollow |= {"markerfacecolor": "white", "markeredgecolor": GREY}
         rows.append((Line2D([], [], **hollow), "flagged as doubtful"))
-    return rows
+    return [(handle, legend_text(label)) for handle, label in rows]
 
 
-def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
-    """Draw rows from above, columns from the left; dark cells are the bad ones."""
+def draw_map(figure: Figure, grid: Grid, axes: Axes, *, in_file: bool = True) -> None:
+    """Draw rows from above, columns from the left; dark cells are the bad ones.
+
+    in_file: the legend stands beside; a page has it in the caption.
+    """
     import numpy as np
     from matplotlib.patches import Rectangle
 
     values = np.array(grid.values, dtype=float)  # None becomes NaN
     low, high = grid.limits
     colours = "cividis" if grid.large_is_good else "cividis_r"
-    axes.set_facecolor("#efefef")
+    axes.set_facecolor(EMPTY)
     image = axes.imshow(values, cmap=colours, vmin=low, vmax=high, aspect="auto")
     axes.grid(visible=False)
     for axis, cells in ((axes.yaxis, len(values)), (axes.xaxis, values.shape[1])):
@@ -499,13 +590,13 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
                     va="center",
                     linespacing=1.15,
                     fontsize=9.5 if len(grid.values) <= 8 else 6.5,
-                    color="white" if is_dark else INK,
+                    color=ON_DARK if is_dark else ON_BRIGHT,
                 )
     frame = partial(Rectangle, width=0.92, height=0.92, fill=False, edgecolor=VERMILION)
     for row, column in grid.marked:
         axes.add_patch(frame((column - 0.46, row - 0.46), linewidth=2.4))
     # Right of the map a bar of colours, and the lines of the legend below it.
-    beside = axes.inset_axes((1.04, 0.56, 0.035, 0.44))
+    beside = axes.inset_axes((1.04, 0.56, 0.035, 0.44) if in_file else (1.03, 0, 0.035, 1))
     bar = axes.figure.colorbar(image, cax=beside)
     bar.set_label(grid.unit, fontsize=8.5)
     bar.outline.set_visible(False)
@@ -513,6 +604,8 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     lines = [part for line in grid.legend for part in textwrap.wrap(line, MAP_LEGEND_COLUMNS)]
     # A frame says the same in every map, so that its meaning stands with the legend.
     lines += ["framed: slower than its class"] * bool(grid.marked)
+    if not in_file:
+        return
     axes.text(
         1.03,
         0.5,

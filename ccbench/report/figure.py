@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
 from typing import Literal
 
 from ccbench.units import format_seconds, format_size
@@ -99,24 +98,6 @@ def measured_series(
 
 
 @dataclass(frozen=True)
-class Span:
-    """A stretch of the x axis where one series leads."""
-
-    low: float
-    high: float
-    label: str
-    style: int
-
-
-@dataclass(frozen=True)
-class Mark:
-    """One x value worth a line: a crossover."""
-
-    x: float
-    label: str
-
-
-@dataclass(frozen=True)
 class Grid:
     """A map of cells, rows sources and columns targets; None is an empty cell.
 
@@ -167,13 +148,10 @@ class Figure:
     y: FigureAxis
     series: tuple[FigureSeries, ...] = ()
     footnote: tuple[str, ...] = ()
-    spans: tuple[Span, ...] = ()
-    marks: tuple[Mark, ...] = ()
     message: str = ""
     grid: Grid | None = None
 
 
-MOST_TICKS = 9
 MARGIN = 0.04
 FAR_BOUND = 4.0
 """A bound this many times above everything else is left outside a linear axis, and that is written there."""
@@ -182,18 +160,8 @@ BOUND_BELOW = 30.0
 """Factor below all other values by which a bound may stretch a logarithmic axis."""
 
 
-@dataclass(frozen=True)
-class Frame:
-    """One axis as it is drawn. ticks: places and texts; None leaves them to the renderer."""
-
-    label: str
-    low: float
-    high: float
-    ticks: tuple[tuple[float, str], ...] | None
-
-
-def frames(figure: Figure) -> tuple[Frame, Frame]:
-    """Return the frames of x and y; ``figure`` has a series with points."""
+def ends_of(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the ends of x and of y; ``figure`` has a series with points."""
     xs = [x for series in figure.series for x in series.x]
     ys = [
         y
@@ -209,18 +177,7 @@ def frames(figure: Figure) -> tuple[Frame, Frame]:
         ys += [y for y in bounds if y * BOUND_BELOW >= min(ys, default=0.0)]
     if figure.topic == "prediction":
         xs = ys = xs + ys  # one scale, so that alike lies on the diagonal
-    return _frame(figure.x, xs), _frame(figure.y, ys)
-
-
-def _frame(axis: FigureAxis, values: Sequence[float]) -> Frame:
-    low, high = limits(axis, values)
-    places = tick_values(axis, low, high, values)
-    ticks = (
-        None if places is None else tuple((place, tick_text(axis, place)) for place in places)
-    )
-    return Frame(
-        f"{axis.label} (GB/s)" if axis.unit == "GB/s" else axis.label, low, high, ticks
-    )
+    return limits(figure.x, xs), limits(figure.y, ys)
 
 
 def far_note(figure: Figure) -> str:
@@ -255,44 +212,10 @@ def limits(axis: FigureAxis, values: Sequence[float]) -> tuple[float, float]:
     return low / factor, high * factor
 
 
-def tick_values(
-    axis: FigureAxis, low: float, high: float, values: Sequence[float] = ()
-) -> list[float] | None:
-    """Places of ticks between ``low`` and ``high``; None leaves them to matplotlib.
-
-    Few sizes that lie well apart are their own ticks; otherwise ticks are round numbers.
-    """
-    if axis.unit == "rank":
-        # Whole numbers only, by powers of two where they are many.
-        count = int(high) + 1
-        step = max(1, 2 ** math.ceil(math.log2(count / 16))) if count > 16 else 1
-        return [float(rank) for rank in range(0, count, step)]
-    if axis.scale == "log2":
-        own = sorted(set(values))
-        narrowest = math.log(high / low) / (1.5 * MOST_TICKS)
-        apart = all(math.log(then / now) >= narrowest for now, then in pairwise(own))
-        if len(own) <= MOST_TICKS and apart and (len(own) > 2 or axis.unit == "ranks"):
-            return own
-        first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
-        # 1 KiB is among the ticks for steps 1, 2 and 5, and so are 1 MiB and 1 GiB.
-        step = next((one for one in (1, 2, 3, 5) if (last - first) // one < MOST_TICKS), 10)
-        first += -first % step
-        return [2.0**power for power in range(first, last + 1, step)] or [low]
-    if axis.scale != "log10":
-        return None
-    # As many ticks of a decade as there is room for, down to powers of ten, then every n-th of these.
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    inside: list[float] = []
-    for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
-        places = [step * 10.0**decade for decade in decades for step in steps]
-        inside = [
-            place
-            for place in places
-            if low <= place * (1 + 1e-9) and place <= high * (1 + 1e-9)
-        ]
-        if len(inside) <= MOST_TICKS:
-            return inside or [low]
-    return inside[:: math.ceil(len(inside) / MOST_TICKS)]
+def value_text(axis: FigureAxis, value: float) -> str:
+    """A value with its unit, as the title of a point says it."""
+    rounded = value if axis.unit == "bytes" else float(f"{value:.4g}")
+    return tick_text(axis, rounded) + " GB/s" * (axis.unit == "GB/s")
 
 
 def tick_text(axis: FigureAxis, value: float) -> str:

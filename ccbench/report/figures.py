@@ -35,7 +35,7 @@ from ccbench.report.figure import (
     measured_series,
 )
 from ccbench.report.fleet_maps import fleet_figures
-from ccbench.report.maps import pair_figures, sample_figures
+from ccbench.report.maps import pair_figures
 from ccbench.report.wording import (
     SERIES,
     bias_text,
@@ -43,6 +43,7 @@ from ccbench.report.wording import (
     footnote,
     labelled,
     machines_of,
+    place_of,
     series_names,
 )
 from ccbench.results import Point, Run
@@ -83,7 +84,6 @@ def every_figure(
             machine and f"machine {machine}",
         )
         where = " · ".join(word for word in words if word)
-        maps += _made("samples of ranks", partial(sample_figures, own), problems)
         maps += _made("pairs", partial(pair_figures, pair_matrices(run), where), problems)
         verdict = machine_verdict(run)
         if isinstance(verdict, FleetVerdict):
@@ -106,7 +106,7 @@ def figures_of(
     groups = grouped((point for point in points if not point.pair), Key(GROUP_FIELDS))
     # Each is made apart, so that one that fails takes no other with it.
     makers: list[tuple[str, Maker]] = []
-    for _, group in sorted(groups.items(), key=str):
+    for _, group in sorted(groups.items(), key=lambda item: (place_of(item[0][0]), str(item))):
         if any(has_size(one) for one in group):
             makers.append(
                 (f"bandwidth and time of {group_key(group[0])}", partial(size_figures, group))

@@ -9,8 +9,12 @@ from itertools import groupby
 from ccbench.analysis.fleet import FleetVerdict
 from ccbench.analysis.fleet_causes import JudgedGroup
 from ccbench.report.figure import Figure, FigureAxis, Grid
-from ccbench.report.maps import DARKEST, MOST_ROWS
 from ccbench.units import format_ratio, plural
+
+MOST_ROWS = 64
+
+DARKEST = 4.0
+"""Times the usual one from which all cells are alike: one huge outlier would leave the rest without a shade."""
 
 
 def fleet_figures(verdict: FleetVerdict, where: str = "", label: str = "") -> list[Figure]:

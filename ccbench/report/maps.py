@@ -1,26 +1,13 @@
-"""Maps of cells: all pairs of ranks, as figures and tables, and every rank's samples.
-
-Samples show whether slow ones were one rank's doing or the whole system's: columns are samples in the order
-they were taken, rows are ranks; a cell is that rank's time over the case's median. Where there are more
-samples than columns a cell shows the slowest of those it stands for, so that no spike is lost.
-"""
+"""Maps of cells: all pairs of ranks, as figures and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
-from ccbench.cases.axes import WORK
 from ccbench.report.figure import Figure, FigureAxis, Grid
 from ccbench.report.present import Table, aligned, beyond, columns, csv_of, named
-from ccbench.report.wording import labelled
-from ccbench.results import Point
-from ccbench.units import format_ratio, format_size, percent, plural
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from ccbench.units import format_size, percent, plural
 
 MOST_NUMBERED = 16
 """Ranks up to which cells hold numbers."""
@@ -239,99 +226,3 @@ def matrices_csv(matrices: Iterable[PairMatrix]) -> str:
                 }
             )
     return csv_of(named(*rows[0]), rows)
-
-
-MOST_MAPS = 6
-"""Cases of a run that get a map: of every kind the one whose samples spread most, the widest spread first."""
-
-MOST_COLUMNS, MOST_ROWS = 120, 64
-
-FEWEST_SAMPLES = 8
-
-DARKEST = 4.0
-"""Times the median from which all cells are alike: one huge outlier would leave the rest without a shade."""
-
-SPIKE = 1.5
-"""A sample this many times the median is a spike."""
-
-
-def sample_figures(points: Sequence[Point]) -> list[Figure]:
-    """Maps of the cases worth one."""
-    widest: dict[tuple[object, ...], tuple[float, int]] = {}
-    fields = ("backend", "collective", "ranks", "nodes", *(axis.name for axis in WORK))
-    for place, point in enumerate(points):
-        rows = point.rank_samples_seconds
-        fewest, most = min(map(len, rows), default=0), max(map(len, rows), default=0)
-        whole = len(rows) == point.ranks > 1 and FEWEST_SAMPLES <= fewest == most
-        if whole and point.is_timed and not point.emulated:
-            spread = max(float(row.max()) for row in rows) / (point.median_seconds or 1.0)
-            kind = tuple(getattr(point, name) for name in fields)
-            if spread > widest.get(kind, (0.0, 0))[0]:
-                widest[kind] = (spread, place)
-    chosen = sorted((-spread, place) for spread, place in widest.values())[:MOST_MAPS]
-    return [_sample_map(points[place]) for _, place in chosen]
-
-
-def _sample_map(point: Point) -> Figure:
-    import numpy as np
-
-    seconds = np.array(point.rank_samples_seconds)
-    ratios = seconds / float(np.median(seconds.max(axis=0)))
-    cells = ratios
-    for most, axis in ((MOST_ROWS, 0), (MOST_COLUMNS, 1)):
-        # Of several ranks or samples in one cell the slowest counts.
-        step = -(-ratios.shape[axis] // most)
-        cells = np.maximum.reduceat(cells, np.arange(0, ratios.shape[axis], step), axis=axis)
-    ranks, samples = ratios.shape
-    notes = []
-    if ratios.max() > DARKEST:
-        notes.append(
-            f"Cells of {DARKEST:g} times the median and more are alike, up to {format_ratio(ratios.max())}"
-        )
-    for line, what, count, shown in (
-        ("column", "samples", samples, cells.shape[1]),
-        ("row", "ranks", ranks, cells.shape[0]),
-    ):
-        if shown < count:
-            notes.append(
-                f"A {line} is {-(-count // shown)} {what} or fewer, their slowest shown"
-            )
-    return Figure(
-        key=f"samples-{point.backend}-{point.collective}-{point.algorithm}-{point.ranks}ranks-"
-        f"{point.size_bytes}B{'-' + point.setting if point.setting else ''}",
-        topic="ranks",
-        title=f"{labelled([point])}{point.backend} {point.collective} {point.algorithm} "
-        f"{format_size(point.size_bytes)}: every sample of every rank",
-        subtitle=f"{plural(ranks, 'rank')} · {plural(samples, 'sample')} · {spike_text(ratios)}",
-        x=FigureAxis("sample, in the order they were taken", "rank", "linear"),
-        y=FigureAxis("rank", "rank", "linear"),
-        footnote=(
-            point.label,
-            "A stripe from top to bottom is the whole system's; one row alone is that rank's",
-            *notes,
-        ),
-        grid=Grid(
-            values=tuple(tuple(min(float(cell), DARKEST) for cell in row) for row in cells),
-            texts=(),
-            marked=(),
-            unit="time over the median",
-            large_is_good=False,
-        ),
-    )
-
-
-def spike_text(ratios: NDArray[np.float64]) -> str:
-    """Words for how many samples were spikes, and whether all ranks had them together; rows are ranks.
-
-    Ranks that wait for a slow one are slow with it, so one rank alone is rarely seen: it must end
-    late without holding the others up, as a receiver does.
-    """
-    high = ratios > SPIKE
-    spikes = high.any(axis=0)
-    count = int(spikes.sum())
-    if not count:
-        return f"no sample beyond {SPIKE} times the median"
-    together = int((high.sum(axis=0) * 2 > len(ratios)).sum())
-    parts = [f"{together} in most ranks at once"] if together else []
-    parts += [f"{count - together} in few ranks"] if count > together else []
-    return f"{count} beyond {SPIKE} times the median, {', '.join(parts)}"

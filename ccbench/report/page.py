@@ -1,19 +1,20 @@
 """The page of a report: what it says, in the reader's order, as one HTML file without any network or script.
 
 Texts of a run reach the page through Jinja with autoescape alone. A content security policy allows no script, so that
-a mistake there would still run nothing, and nothing could be sent anywhere. Figures are SVG in image elements, in
-which nothing runs either.
+a mistake there would still run nothing, and nothing could be sent anywhere. Figures are SVG elements that come out
+of an XML writer; the machine's picture is an image, in which nothing runs either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.resources import files
+from itertools import count
 from statistics import median
 
 from ccbench.analysis.findings import provenance, run_findings
+from ccbench.analysis.machine_verdict import BLAMES
 from ccbench.analysis.speed_verdict import expected_from, speed_verdicts
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import MissingDependency
@@ -24,7 +25,7 @@ from ccbench.report.baselines import baseline_lines, beside, format_busbw, pairs
 from ccbench.report.bits_table import bits_table
 from ccbench.report.case_table import case_page_table
 from ccbench.report.curves import group_key
-from ccbench.report.drawing import canvas_of, picture_address
+from ccbench.report.drawing import page_picture, picture_address
 from ccbench.report.figure import Figure
 from ccbench.report.figures import every_figure
 from ccbench.report.page_card import MOST_ROWS as MOST_CARD_ROWS
@@ -56,8 +57,7 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     (
         "algorithms",
         "Algorithms and backends side by side",
-        "How many times longer than the fastest each takes, the speed-up of choosing well; the bar on top says "
-        "who leads where, lines mark crossovers.",
+        "How many times longer than the fastest each takes.",
     ),
     (
         "prediction",
@@ -66,8 +66,8 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "ranks",
-        "Ranks and samples",
-        "Whether one rank is late or all are: every rank's spread, then single samples where they spread most.",
+        "Ranks",
+        "Whether one rank is late or all are.",
     ),
     (
         "pairs",
@@ -76,6 +76,12 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 """Topic of the figures, heading and one sentence; a section without figures is left out."""
+
+MOST_FIGURES = 20
+"""Figures that a section of the page shows: of every collective the first, then of each the second, and so on."""
+
+VERDICTS = BLAMES | {"slow", "fast"}
+"""Kinds of findings that make a verdict: open in the page, under their own name."""
 
 MOST_PAIRS = 500
 """Lines beside a baseline that the page lists; the CSV file has all."""
@@ -101,12 +107,13 @@ ALWAYS_DIFFERENT = (
 
 @dataclass(frozen=True)
 class Section:
-    """Figures, by their names in the page, under one heading."""
+    """Figures, by their names in the page, under one heading; more: how many are left out."""
 
     topic: str
     heading: str
     text: str
     figures: tuple[tuple[str, Figure], ...]
+    more: int = 0
 
 
 NOTHING = Table((), ())
@@ -182,12 +189,10 @@ def page_content(
     lead = _lead(parts, figures)
     sections = []
     for topic, heading, text in SECTIONS:
-        own = tuple(
-            (name, figure)
-            for name, figure in figures.items()
-            if figure.topic == topic and (lead is None or name != lead[0])
-        )
-        sections += [Section(topic, heading, text, own)] if own else []
+        own = [entry for entry in figures.items() if entry[1].topic == topic and entry != lead]
+        shown = _first_of_each(own)
+        more = len(own) - len(shown)
+        sections += [Section(topic, heading, text, shown, more)] if own else []
     label = provenance(every)
     pairs = beside(every, behind)
     flags = {flag for point in every for flag in point.flags}
@@ -209,6 +214,17 @@ def page_content(
         formulas=formula_table(every),
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),
     )
+
+
+def _first_of_each(figures: Sequence[tuple[str, Figure]]) -> tuple[tuple[str, Figure], ...]:
+    """Return MOST_FIGURES of ``figures`` in their order, in turn of each collective the next one."""
+    turns: dict[str, count[int]] = {}
+    rounds = [
+        (next(turns.setdefault(figure.title.partition(":")[0], count())), place)
+        for place, (_, figure) in enumerate(figures)
+    ]
+    chosen = sorted(place for _, place in sorted(rounds)[:MOST_FIGURES])
+    return tuple(figures[place] for place in chosen)
 
 
 def _lead(parts: Sequence[RunPart], figures: Mapping[str, Figure]) -> tuple[str, Figure] | None:
@@ -389,9 +405,8 @@ def render_page(content: PageContent) -> str:
         page=content,
         policy=policy,
         style=Markup(_asset("page.css")),
-        pictures={
-            name: picture_address(partial(canvas_of, figure)) for name, figure in figures
-        },
+        pictures={name: Markup(page_picture(figure, name)) for name, figure in figures},
+        verdicts=VERDICTS,
         most_cases=MOST_CASES,
     )
 

@@ -17,7 +17,7 @@ from ccbench.analysis.speed_verdict import (
 from ccbench.cases.axes import DEFAULT, WORK
 from ccbench.flags import Flag
 from ccbench.model.library.intervals import regime_of
-from ccbench.report.wording import meaning_of
+from ccbench.report.wording import meaning_of, place_of
 from ccbench.results import Point
 from ccbench.results.keys import Key, grouped
 from ccbench.units import plain, plural
@@ -82,6 +82,7 @@ def card_rows(
             key=lambda row: (
                 order.index(row.word),
                 -(row.largest.size_bytes if row.largest else -1),
+                place_of(row.collective),
             ),
         )
     )

@@ -31,6 +31,7 @@ from ccbench.analysis.speed_verdict import (
 from ccbench.analysis.winner import winner_sentence
 from ccbench.cases.axes import NO_ROOT, setting_labels
 from ccbench.cases.measurement import Status
+from ccbench.collectives import COLLECTIVES
 from ccbench.findings import Finding
 from ccbench.flags import Flag
 from ccbench.report.present import first
@@ -387,6 +388,12 @@ def sentences(
         else "Nothing was found that needs a look."
     )
     return (*speed_lines(verdicts), measured_text(points), *near, worst)
+
+
+def place_of(collective: str) -> int:
+    """Place of a collective in a report: all_reduce first, the others by the table of collectives."""
+    names = [*COLLECTIVES, collective]
+    return names.index(collective)
 
 
 def measured_text(points: Sequence[Point]) -> str:

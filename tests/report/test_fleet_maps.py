@@ -10,8 +10,7 @@ from ccbench.groups import PairingRound
 from ccbench.report.drawing import canvas_of
 from ccbench.report.figure import Grid
 from ccbench.report.figures import every_figure
-from ccbench.report.fleet_maps import fleet_figures
-from ccbench.report.maps import DARKEST, MOST_ROWS
+from ccbench.report.fleet_maps import DARKEST, MOST_ROWS, fleet_figures
 from tests.analysis.test_fleet_rounds import Fleet, round_robin
 
 

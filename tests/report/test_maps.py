@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,27 +11,22 @@ from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices
 from ccbench.cases.measurement import Measurement
 from ccbench.groups import Pair
 from ccbench.report.case_table import screen_table
-from ccbench.report.drawing import draw_map, render
+from ccbench.report.drawing import draw_map
 from ccbench.report.figure import Figure
 from ccbench.report.maps import (
-    DARKEST,
-    MOST_COLUMNS,
-    MOST_MAPS,
     class_lines,
     matrices_csv,
     matrix_table,
     notes,
     pair_figures,
     pair_lines,
-    sample_figures,
     short,
-    spike_text,
 )
 from ccbench.report.present import markdown_table
 from ccbench.report.writing import write_report
 from ccbench.results import Run, RunFolder, load_run
 from tests.analysis.health import machines
-from tests.report.synthetic import flagged, grid_of, sweep, write_run
+from tests.report.synthetic import grid_of
 
 
 def made(machine: str = "hgx-h100", ranks: int = 8, slow: float = 1.0) -> list[PairMatrix]:
@@ -197,78 +191,3 @@ def test_a_run_of_nothing_but_pairs_is_shown_and_drawn(tmp_path: Path) -> None:
 
 def test_the_small_number_of_a_pair_names_its_two_ranks() -> None:
     assert str(Pair(0, 3, True)) == "0<>3"
-
-
-def test_one_case_of_a_kind_gets_a_map_with_a_row_for_each_rank(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [*sweep("all_reduce"), *sweep("all_gather")])
-    figures = sample_figures(run.points)
-    assert len(figures) == 2
-    for figure in figures:
-        assert len(grid_of(figure).values) == 4
-        assert {len(row) for row in grid_of(figure).values} == {30}
-        assert render(figure, "svg").startswith(b"<?xml")
-
-
-def test_no_spike_is_lost_where_columns_stand_for_several_samples(tmp_path: Path) -> None:
-    def long(measurement: Measurement) -> Measurement:
-        samples = [1e-5] * 1000
-        samples[777] = 3e-5
-        ranks = (tuple(samples),) * measurement.case.ranks
-        return replace(
-            measurement,
-            samples_seconds=tuple(samples),
-            rank_samples_seconds=ranks,
-            round_samples=(200,) * 5,
-        )
-
-    run = write_run(tmp_path / "run", sweep(last=10), {0: long})
-    (figure,) = sample_figures(run.points)
-    assert len(grid_of(figure).values[0]) <= MOST_COLUMNS
-    assert max(value or 0.0 for value in grid_of(figure).values[0]) == pytest.approx(3.0)
-    assert "1 beyond 1.5 times the median, 1 in most ranks at once" in figure.subtitle
-
-
-def test_one_huge_outlier_leaves_the_rest_its_shades(tmp_path: Path) -> None:
-    def spiked(measurement: Measurement) -> Measurement:
-        rows = [list(row) for row in measurement.rank_samples_seconds]
-        rows[1][3] *= 5000
-        return replace(measurement, rank_samples_seconds=tuple(tuple(row) for row in rows))
-
-    run = write_run(tmp_path / "run", sweep(last=10), {0: spiked})
-    (figure,) = sample_figures(run.points)
-    assert grid_of(figure).values[1][3] == DARKEST
-    assert any("are alike, up to 5" in note and note.endswith("x") for note in figure.footnote)
-
-
-def test_emulated_cases_and_empty_runs_have_none(tmp_path: Path) -> None:
-    edits = dict.fromkeys(range(9), lambda measurement: flagged(measurement, "emulation"))
-    for run in (write_run(tmp_path / "one", sweep(), edits), write_run(tmp_path / "two", [])):
-        assert sample_figures(run.points) == []
-
-
-def test_there_are_never_more_maps_than_people_look_at(tmp_path: Path) -> None:
-    names = (
-        "all_reduce",
-        "all_gather",
-        "broadcast",
-        "reduce",
-        "all_to_all",
-        "gather",
-        "scatter",
-    )
-    run = write_run(
-        tmp_path / "run",
-        [measurement for name in names for measurement in sweep(name, last=12)],
-    )
-    assert len(sample_figures(run.points)) == MOST_MAPS
-
-
-def test_spikes_of_all_ranks_are_told_from_those_of_one() -> None:
-    ratios = np.ones((4, 10))
-    assert spike_text(ratios) == "no sample beyond 1.5 times the median"
-    ratios[:, 2] = 3
-    ratios[1, 5] = 3
-    assert (
-        spike_text(ratios)
-        == "2 beyond 1.5 times the median, 1 in most ranks at once, 1 in few ranks"
-    )

@@ -461,6 +461,7 @@ def _is_asked(point: Point) -> bool:
     return (
         (plain_case and not (point.simulated or point.emulated))
         and point.size_bytes > 0
+        and point.ranks > 1  # one rank sends nothing
         and able.device in (Device.GPU, Device.UNKNOWN)
         and point.mode == "streaming"
         and point.transport == DEFAULT
@@ -471,8 +472,6 @@ def _why_unjudged(point: Point) -> str:
     """Why the time of ``point`` says nothing about links between devices; "" where it may."""
     if point.status is not Status.OK:
         return str(point.status.value).replace("_", " ")
-    if point.ranks < 2:
-        return "of one rank, which sends nothing"
     if doubts := sorted(UNJUDGED_FLAGS & {*point.flags}):
         return f"flagged {' and '.join(doubts)}"
     return "" if point.is_timed else "without a time"

@@ -87,7 +87,7 @@ PLANTED: tuple[tuple[str, Seconds, str, str], ...] = (
         for factor in (3, 100)
     ),
     ("8 GiB alone, 3 times", scaled("predicted_seconds", 3, 8 << 30), "SLOW", "at 8 GiB"),
-    ("all, 0.7 times", scaled("predicted_seconds", 0.7), "FAST", "as fast: none"),
+    ("small, 0.4 times", scaled("predicted_seconds", 0.4, **SMALL), "FAST", "as fast: none"),
     ("impossible", scaled("predicted_seconds", 0.01), "CANNOT SAY", "impossible"),
 )
 CODES = {"NORMAL": 0, "LOW": 0, "FAST": 0, "SLOW": 1, "CANNOT SAY": 3}

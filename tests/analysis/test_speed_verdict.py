@@ -152,7 +152,7 @@ def test_slow_small_messages_alone_are_slow_and_large_ones_stay_normal(tmp_path:
 
 
 @pytest.mark.thinned(1)
-@pytest.mark.parametrize(("factor", "word"), [(100.0, "SLOW"), (4.0, "NORMAL")])
+@pytest.mark.parametrize(("factor", "word"), [(100.0, "SLOW"), (4.0, "LOW")])
 def test_slower_than_all_that_is_known_is_slow_if_it_is_far_enough_off(
     tmp_path: Path, factor: float, word: str
 ) -> None:

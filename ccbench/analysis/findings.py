@@ -313,7 +313,7 @@ def beats_bound(points: Points) -> Iterator[Finding]:
         "the model contradicts itself; report it"
         if all(point.simulated for point in beating)
         else "the machine is not the one it was priced as, a switch reduces in the network, data stayed in a "
-        "cache, or the clock is wrong; name the machine with --machine, or calibrate again",
+        "cache, or the clock is wrong; name the machine with --machine, or fit its file again",
         len(beating),
     )
 

@@ -18,7 +18,6 @@ from typing import NoReturn
 
 import click
 
-from ccbench.cli.calibrate import calibrate
 from ccbench.cli.checking import check
 from ccbench.cli.compare import compare
 from ccbench.cli.doctor import doctor
@@ -71,7 +70,6 @@ for _command in (
     compare,
     check,
     predict,
-    calibrate,
     topo,
     schedule,
     tune,

@@ -40,9 +40,22 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
 @click.command(short_help="Price collectives on a machine without running them.")
 @click.option(
     "--machine",
-    required=True,
     type=MACHINE,
-    help="A machine of 'ccbench list machines', a file (also of 'ccbench calibrate'), a dump, or 'detect'.",
+    help="A machine of 'ccbench list machines', a file (also of -o), a dump, or 'detect'; of --from as RUN says.",
+)
+@click.option(
+    "--from",
+    "run",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Fit the model's constants to a run of NCCL or RCCL first.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --from: write what was fitted as a machine file, .yaml.",
 )
 @click.option(
     "--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks."
@@ -52,7 +65,9 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
     type=NETWORK,
     help="Network between them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.",
 )
-@click.option("--collective", required=True, type=COLLECTIVE, help="What to price.")
+@click.option(
+    "--collective", type=COLLECTIVE, help="What to price; of --from what it measured."
+)
 @click.option("--algorithm", type=ALGORITHM, help="Only this one.")
 @click.option(
     "--protocol",
@@ -91,10 +106,12 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
 @states_the_machine
 @as_json
 def predict(
-    machine: str,
+    machine: str | None,
+    run: Path | None,
+    output: Path | None,
     nodes: int | None,
     network: str | None,
-    collective: str,
+    collective: str | None,
     algorithm: str | None,
     protocol: str,
     ranks: int | None,
@@ -109,9 +126,12 @@ def predict(
 ) -> None:
     """Price a collective on a machine: the bound that no algorithm should beat, and what each should take.
 
+    --from fits the model to a run, whose machine it is then; -o keeps that for 'ccbench run --machine FILE'.
+
     --anchor says what was measured there: latencies and rates of the model move to it, and intervals get
     narrower. One small size and one large size tell most.
     """
+    from ccbench.cli.fitting import fitted, summary
     from ccbench.suite.readers import parse_sizes
     from ccbench.units import plain
 
@@ -121,6 +141,16 @@ def predict(
         raise click.BadParameter(
             f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes"
         ) from None
+    name = stated_source(machine, gpu, pcie) or machine
+    own = None
+    if run is not None:
+        own = fitted(run, output, name, nodes, network, ranks)
+        collective = collective or own.measured[0]
+        show_lines([] if as_json else [*summary(own).splitlines(), ""])
+    elif output is not None or name is None or collective is None:
+        raise UsageError(
+            "name --machine and --collective, or a run with --from, which alone takes -o"
+        )
     query = Query(collective, algorithm, protocol, tuple(sizes_bytes), dtype)
     fixed: dict[str, object] = {
         "--nodes": nodes,
@@ -128,11 +158,10 @@ def predict(
         "--ranks": ranks,
         "--model": model,
     }
-    machine = stated_source(machine, gpu, pcie) or machine
-    own = _calibrated(machine, fixed)
+    own = own or _calibrated(name or "", fixed)
     if anchors and (own is not None or model == OWN):
         raise UsageError(
-            f"--anchor: moves the model of a library on GPUs, and {machine} has another here; leave --anchor or "
+            f"--anchor: moves the model of a library on GPUs, and {name} has another here; leave --anchor or "
             "--model out, or name a machine with GPUs, such as hgx-h100"
         )
     cluster = own.cluster if own is not None else None
@@ -144,7 +173,7 @@ def predict(
     else:
         from ccbench.model.calibrated import open_base
 
-        base = open_base(machine, nodes, network, ranks)
+        base = open_base(name or "", nodes, network, ranks)
         cluster = base.cluster
         # A number of nodes forgotten, not a wish.
         if network is not None and cluster.nodes == 1:
@@ -270,7 +299,7 @@ class Query:
 
 
 def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None:
-    """The machine of a file that 'ccbench calibrate RUN' wrote; None where ``name`` is something else."""
+    """The machine of a file that 'predict --from' wrote; None where ``name`` is something else."""
     from ccbench.model.calibrated import is_calibrated_file, load_calibrated
 
     if not is_calibrated_file(name):
@@ -280,7 +309,7 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
     from ccbench.model.machine_files import too_old
 
     machine = load_calibrated(name)
-    cure = "drivers and libraries may have changed since: ccbench calibrate RUN of a new one"
+    cure = "drivers and libraries may have changed since: ccbench predict --from a new RUN"
     here = driver_version(Files()) or ""
     if machine.driver and here and here != machine.driver:
         differs = f"was measured with driver {machine.driver}, and this host has {here}"
@@ -301,7 +330,7 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
 
 def _anchored(base: Base, query: Query, anchors: Sequence[str]) -> list[Point]:
     """Points on ``base``, by what ``anchors`` say. Raises UsageError for what cannot be."""
-    from ccbench.cli.calibrate import measured_of
+    from ccbench.cli.fitting import measured_of
     from ccbench.model.calibrated import anchored_points
     from ccbench.results import load_run
     from ccbench.results.observed import run_points

@@ -1,4 +1,4 @@
-"""Files of values that ``ccbench calibrate`` writes: strict YAML, and how old what they hold is."""
+"""Files of values that ``ccbench predict --from`` writes: strict YAML, and how old what they hold is."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     if not requested:
         reason_texts = "; ".join(left_out) or "it has no rows"
         raise UsageError(
-            f"{run.path}: nothing to calibrate with ({reason_texts}); name a run of NCCL, RCCL or HCCL, measured or "
+            f"{run.path}: nothing to fit to ({reason_texts}); name a run of NCCL, RCCL or HCCL, measured or "
             "imported"
         )
     ranks, nodes = _one_system(

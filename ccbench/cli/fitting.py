@@ -1,16 +1,12 @@
-"""``ccbench calibrate``."""
+"""The model's constants fitted to a run: ``ccbench predict --from``."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from ccbench.cli.naming import MACHINE, NETWORK
-from ccbench.cli.output import as_json, check_writable, print_json, say
+from ccbench.cli.output import check_writable, say
 from ccbench.errors import UsageError
 from ccbench.report.present import Table, aligned, columns
 from ccbench.units import plural
@@ -21,96 +17,47 @@ if TYPE_CHECKING:
     from ccbench.results.observed import RunPoints
 
 
-@click.command(short_help="Fit the model's constants to a run.")
-@click.argument("run", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Machine file, such as mine.yaml.",
-)
-@click.option(
-    "--machine",
-    type=MACHINE,
-    help="A machine of 'ccbench list machines', a file or a dump; default: as it says.",
-)
-@click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines.")
-@click.option("--network", type=NETWORK, help="Network between them, such as ib-ndr-400x8.")
-@click.option(
-    "--ranks", type=click.IntRange(min=2), help="Which points, where RUN holds several."
-)
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
-@as_json
-def calibrate(
-    run: Path | None,
-    output: Path,
-    machine: str | None,
-    nodes: int | None,
-    network: str | None,
-    ranks: int | None,
-    force: bool,
-    as_json: bool,
-) -> None:
-    """Fit the model's constants to the points of RUN, and write them as a machine file of those GPUs.
-
-    RUN is a run folder of NCCL or RCCL, measured or imported. Use the file with 'ccbench run SUITE --machine FILE'
-    or 'ccbench predict --machine FILE'.
-    """
-    if run is None:
-        raise UsageError(
-            "RUN: missing; name a run folder of NCCL or RCCL (the CPU has predictions only within a run, which "
-            "measures what they are made of: ccbench run quick)"
-        )
-    if output.suffix not in (".yaml", ".yml"):
-        raise click.BadParameter(
-            f"{str(output)!r} does not end in .yaml", param_hint="--output"
-        )
-    if output.exists() and not force:
-        raise UsageError(
-            f"--output {output}: is there already; name another file, or add --force"
-        )
-    check_writable(output, "--output")
-    calibrated = _fit(run, output, machine, nodes, network, ranks)
-    if as_json:
-        print_json({"file": str(output), **asdict(calibrated)})
-        return
-    click.echo(summary(calibrated))
-    click.echo(
-        f"wrote {output}; ccbench predict --machine {output} --collective {calibrated.measured[0]}"
-    )
-
-
-def _fit(
+def fitted(
     folder: Path,
-    output: Path,
+    output: Path | None,
     machine: str | None,
     nodes: int | None,
     network: str | None,
     ranks: int | None,
 ) -> CalibratedCluster:
+    """Fit the model's constants to the points of the run in ``folder``, and write them to ``output``, if any.
+
+    Raises UsageError for what does not fit together, and for a file that is there.
+    """
     from ccbench.model.calibrated import Provenance, calibrate_cluster, save_calibrated
     from ccbench.results import load_run
     from ccbench.results.observed import run_points
 
+    if output is not None:
+        if output.suffix not in (".yaml", ".yml"):
+            raise UsageError(f"-o {output}: does not end in .yaml")
+        if output.exists():
+            raise UsageError(f"-o {output}: is there already; name another file")
+        check_writable(output, "-o")
     run = load_run(folder, details=False)
     points = run_points(run, ranks, nodes)
     base = _base(run, points, machine, network)
     measured = measured_of(run, points, base)
     now = datetime.now(timezone.utc)
-    name = f"{base.cluster.name}, calibrated {now:%Y-%m-%d}"
-    run_name = folder.resolve().name
     driver = run.manifest.mapping("environment", "accelerators").get("driver")
-    at = now.isoformat(timespec="seconds")
     # An import's environment is that of the host that imported it.
-    driver_version = (
-        driver
-        if isinstance(driver, str) and not any(point.imported for point in run.points)
-        else ""
+    own = isinstance(driver, str) and not any(point.imported for point in run.points)
+    provenance = Provenance(
+        f"{base.cluster.name}, calibrated {now:%Y-%m-%d}",
+        folder.resolve().name,
+        points.library,
+        now.isoformat(timespec="seconds"),
+        str(driver) if own else "",
     )
-    provenance = Provenance(name, run_name, points.library, at, driver_version)
     calibrated = calibrate_cluster(base, measured, provenance)
-    save_calibrated(calibrated, output)
+    if output is not None:
+        save_calibrated(calibrated, output)
+        say(f"wrote {output}; use it with --machine {output}")
     return calibrated
 
 

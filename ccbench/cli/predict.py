@@ -133,7 +133,6 @@ def predict(
     """
     from ccbench.cli.fitting import fitted, summary
     from ccbench.suite.readers import parse_sizes
-    from ccbench.units import plain
 
     try:
         sizes_bytes = [size for part in sizes.split(",") for size in parse_sizes(part)]
@@ -171,33 +170,44 @@ def predict(
 
         points = _beside(calibrated_points(own, query.of_library(own.ranks)))
     else:
-        from ccbench.model.calibrated import open_base
-
-        base = open_base(name or "", nodes, network, ranks)
-        cluster = base.cluster
-        # A number of nodes forgotten, not a wish.
-        if network is not None and cluster.nodes == 1:
-            raise UsageError(
-                f"--network {network}: {cluster.ranks} ranks are one {cluster.name}, joined to no other; "
-                "give --nodes, or leave --network out"
-            )
-        if cluster.ranks == 1:
-            raise UsageError(
-                f"--ranks: one rank of {cluster.name} sends nothing; give 2 or more"
-            )
-        where, by, points = cluster.name, *_cluster_points(cluster, query, model)
-        if anchors:
-            by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
-            points = [
-                point | {"anchored_by": list(anchors)}
-                for point in _anchored(base, query, anchors)
-            ]
+        stated = name or "", nodes, network, ranks
+        cluster, by, points = _on_cluster(stated, query, model, anchors)
+        where = cluster.name
     if gate_file is not None:
         _write_gates(gate_file, query, points, cluster)
     if as_json:
         print_json(points)
     else:
         _print_table(points, f"{collective} {dtype} on {where}", by)
+
+
+def _on_cluster(
+    stated: tuple[str, int | None, str | None, int | None],
+    query: Query,
+    model: str | None,
+    anchors: Sequence[str],
+) -> tuple[Cluster, str, list[Point]]:
+    """Return (cluster, what would run there, points) of ``stated``: machine, nodes, network and ranks."""
+    from ccbench.model.calibrated import open_base
+    from ccbench.units import plain
+
+    base = open_base(*stated)
+    cluster, network = base.cluster, stated[2]
+    # A number of nodes forgotten, not a wish.
+    if network is not None and cluster.nodes == 1:
+        raise UsageError(
+            f"--network {network}: {cluster.ranks} ranks are one {cluster.name}, joined to no other; "
+            "give --nodes, or leave --network out"
+        )
+    if cluster.ranks == 1:
+        raise UsageError(f"--ranks: one rank of {cluster.name} sends nothing; give 2 or more")
+    by, points = _cluster_points(cluster, query, model)
+    if anchors:
+        by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
+        points = [
+            point | {"anchored_by": list(anchors)} for point in _anchored(base, query, anchors)
+        ]
+    return cluster, by, points
 
 
 def _write_gates(

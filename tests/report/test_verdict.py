@@ -62,7 +62,7 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("simulated", "message"),
-    [(False, "calibrate again"), (True, "the model contradicts itself")],
+    [(False, "or fit its file again"), (True, "the model contradicts itself")],
 )
 def test_a_beaten_bound_calls_for_a_new_calibration_unless_a_model_beat_its_own(
     tmp_path: Path, simulated: bool, message: str

@@ -127,7 +127,7 @@ def test_one_of_several_systems_must_be_chosen(tmp_path: Path) -> None:
 def test_a_run_without_a_library_is_refused_with_the_reason(
     tmp_path: Path, cases: list[Measurement]
 ) -> None:
-    with pytest.raises(UsageError, match=r"nothing to calibrate with .*(no rows|mpi)"):
+    with pytest.raises(UsageError, match=r"nothing to fit to .*(no rows|mpi)"):
         points(tmp_path, cases)
 
 

@@ -53,7 +53,9 @@ FORMATS = {".json": "json", ".md": "md", ".xml": "junit"}
     shell_complete=completing(baselines, "dir"),
 )
 @click.option(
+    "--fail-over",
     "--threshold",
+    "threshold",
     callback=fraction,
     help="Least change that counts: 5%; against the model and published figures what healthy systems "
     "differ by, else 30%.",

@@ -36,9 +36,9 @@ def fitted(
     if output is not None:
         if output.suffix not in (".yaml", ".yml"):
             raise UsageError(f"-o {output}: does not end in .yaml")
+        check_writable(output, "-o")
         if output.exists():
             raise UsageError(f"-o {output}: is there already; name another file")
-        check_writable(output, "-o")
     run = load_run(folder, details=False)
     points = run_points(run, ranks, nodes)
     base = _base(run, points, machine, network)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE, MACHINE, NETWORK, plans
+from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE, plans
 from ccbench.cli.output import (
     as_json,
     completing,
@@ -19,7 +19,7 @@ from ccbench.cli.output import (
     show_lines,
     table_lines,
 )
-from ccbench.cli.stating import stated_source, states_the_machine
+from ccbench.cli.stating import on_machine, stated_source, states_the_machine
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,10 +38,8 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
 
 
 @click.command(short_help="Price collectives on a machine without running them.")
-@click.option(
-    "--machine",
-    type=MACHINE,
-    help="A machine of 'ccbench list machines', a file (also of -o), a dump, or 'detect'; of --from as RUN says.",
+@on_machine(
+    "A name of 'ccbench list machines', a file (also of -o), a dump, or 'detect'; of --from as RUN says"
 )
 @click.option(
     "--from",
@@ -56,14 +54,6 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="With --from: write what was fitted as a machine file, .yaml.",
-)
-@click.option(
-    "--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks."
-)
-@click.option(
-    "--network",
-    type=NETWORK,
-    help="Network between them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.",
 )
 @click.option(
     "--collective", type=COLLECTIVE, help="What to price; of --from what it measured."
@@ -146,9 +136,15 @@ def predict(
         own = fitted(run, output, name, nodes, network, ranks)
         collective = collective or own.measured[0]
         show_lines([] if as_json else [*summary(own).splitlines(), ""])
-    elif output is not None or name is None or collective is None:
+    elif output is not None:
+        raise UsageError("-o: is of what --from fits; name a run with it, or leave -o out")
+    elif name is None:
         raise UsageError(
-            "name --machine and --collective, or a run with --from, which alone takes -o"
+            "missing: --machine hgx-h100, or another of 'ccbench list machines'; or --from RUN"
+        )
+    elif collective is None:
+        raise UsageError(
+            "missing: --collective all_reduce, or another of 'ccbench list collectives'"
         )
     query = Query(collective, algorithm, protocol, tuple(sizes_bytes), dtype)
     fixed: dict[str, object] = {
@@ -532,17 +528,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     metavar="PLAN.yaml",
     shell_complete=completing(plans, "file"),
 )
-@click.option(
-    "--machine",
-    type=MACHINE,
-    help="Instead of the plan's: a name of 'ccbench list machines', a file, a dump.",
-)
-@click.option("--nodes", type=click.IntRange(min=1), help="Instead of the plan's.")
-@click.option(
-    "--network",
-    type=NETWORK,
-    help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.",
-)
+@on_machine("Instead of the plan's: a name of 'ccbench list machines', a file, a dump")
 @as_json
 def plan(
     plan_file: Path, machine: str | None, nodes: int | None, network: str | None, as_json: bool

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cli.naming import BACKEND, MACHINE, NETWORK
+from ccbench.cli.naming import BACKEND
 from ccbench.cli.output import as_json, check_writable, print_json, say, screen_width
 from ccbench.cli.run import RESULTS
+from ccbench.cli.stating import on_machine
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,13 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--ranks", type=click.IntRange(min=2), help="Ranks to measure or predict on, at most."
 )
-@click.option(
-    "--machine", type=MACHINE, help="Machine to predict for: a name, a file, or 'detect'."
-)
-@click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
-@click.option(
-    "--network", type=NETWORK, metavar="NET", help="Network between them, such as ib-ndr-400x8."
-)
+@on_machine("Machine to predict for: a name, a file, or 'detect'")
 @click.option(
     "--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'."
 )

@@ -15,7 +15,7 @@ import click
 
 from ccbench.cases.axes import PROCESSES
 from ccbench.cli.gating import Gated, gated, gates, opened
-from ccbench.cli.naming import BACKEND, MACHINE, NETWORK, suites
+from ccbench.cli.naming import BACKEND, suites
 from ccbench.cli.output import (
     as_json,
     completing,
@@ -33,7 +33,8 @@ from ccbench.cli.output import (
     typed_options,
 )
 from ccbench.cli.schedule import schedule_files_option
-from ccbench.cli.sweep_options import collective_of, suite_of, sweep_options
+from ccbench.cli.stating import on_machine
+from ccbench.cli.sweep_options import GroupedCommand, collective_of, suite_of, sweep_options
 from ccbench.errors import UsageError
 from ccbench.flags import Flag
 from ccbench.units import plural
@@ -93,7 +94,10 @@ READING_MODULES = (
 """Table and page take longest to import these."""
 
 
-@click.command(short_help="Run a suite, or sweep one collective, and keep what it measured.")
+@click.command(
+    cls=GroupedCommand,
+    short_help="Run a suite, or sweep one collective, and keep what it measured.",
+)
 @click.argument("suite", required=False, shell_complete=completing(suites, "file"))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @click.option(
@@ -109,16 +113,7 @@ READING_MODULES = (
     type=click.Choice((*PROCESSES, "all")),
     help="Processes that drive GPUs, not the suite's.",
 )
-@click.option(
-    "--machine", type=MACHINE, help="Machine to predict for: a name, a file, or 'detect'."
-)
-@click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
-@click.option(
-    "--network",
-    type=NETWORK,
-    metavar="NET",
-    help="Network between them, such as ib-ndr-400x8 (predictions).",
-)
+@on_machine("Machine to predict for: a name, a file, or 'detect'")
 @click.option(
     "--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'."
 )
@@ -167,10 +162,15 @@ def run(
     as_json: bool,
     **settings: Any,
 ) -> int:
-    """Run SUITE: a YAML file, the name of one that ships ('ccbench list suites'), or a collective.
+    """Run SUITE and keep what it measured.
 
-    A collective is swept over sizes with nccl-tests' letters: ccbench run all_reduce -b 8 -e 128M
-    -f 2 -g 8. The same options narrow any suite. Results go to results/<time>-<suite>-<host>, each
+    \b
+    a collective  all_reduce: swept over sizes with nccl-tests' letters, -b 8 -e 128M -f 2 -g 8
+    a suite       allreduce: algorithms, protocols and sizes of 'ccbench list suites', or a YAML file
+    quick         does it work, and how fast is it
+    health        is this machine well; fleet: which node or link is bad; bits: are sums reproducible
+
+    The same options narrow any suite. Results go to results/<time>-<suite>-<host>, each
     case as soon as it is measured.
     """
     from ccbench.analysis.fleet import FLEET

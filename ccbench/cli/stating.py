@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -15,13 +17,71 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_NODES = re.compile(r"(.+)x([1-9][0-9]{0,5})", re.ASCII)
+
+
+def system_of(text: str) -> tuple[str, int | None, str | None]:
+    """Return (machine, nodes, network) of ``hgx-h100x2/ib-ndr-400x8``; a name or a file that is there stays whole."""
+    from ccbench.topology.files import catalog_names
+
+    def is_there(name: str) -> bool:
+        return name in catalog_names() or Path(name.partition("?")[0]).exists()
+
+    # Files have slashes, too, and networks a shape behind one.
+    parts = text.split("/")
+    for length in range(len(parts), 0, -1) if not is_there(text) else ():
+        head, network = "/".join(parts[:length]), "/".join(parts[length:]) or None
+        counted = _NODES.fullmatch(head)
+        if counted is not None and not is_there(head) and is_there(counted[1]):
+            return counted[1], int(counted[2]), network
+        if network and is_there(head) and not Path(head).is_dir():
+            return head, None, network
+    return text, None, None
+
+
+def _stated(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Leave nodes and network of ``text`` in the parameters of these names; they were read before."""
+    if text is None:
+        return None
+    name, *parts = system_of(text)
+    for key, part in zip(("nodes", "network"), parts, strict=True):
+        if part is not None and context.params.get(key) not in (None, part):
+            raise click.BadParameter(
+                f"{text} and --{key} {context.params[key]} contradict each other"
+            )
+        if part is not None:
+            context.params[key] = part
+    # For the line to go on with.
+    context.meta["ccbench.machine"] = text
+    return name
+
+
+def on_machine(text: str) -> Callable[[Command], Command]:
+    """Give a command ``--machine`` NAMExNODES/NETWORK with the help ``text``, and its parts as options of their own."""
+
+    def decorated(command: Command) -> Command:
+        options = (
+            click.option(
+                "--machine",
+                type=MACHINE,
+                metavar="NAMExNODES/NETWORK",
+                callback=_stated,
+                help=f"{text}; of several x and their number, / and the network: hgx-h100x2/ib-ndr-400x8.",
+            ),
+            click.option("--nodes", type=click.IntRange(min=1), is_eager=True, hidden=True),
+            click.option("--network", type=NETWORK, is_eager=True, hidden=True),
+        )
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
 _OPTIONS = (
-    click.option(
-        "--machine",
-        type=MACHINE,
-        help="Machine they were measured on, for ranks they do not state and for predictions.",
+    on_machine(
+        "Machine they were measured on: a name of 'ccbench list machines', a file, a dump"
     ),
-    click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines."),
     click.option(
         "--ranks",
         type=click.IntRange(min=1),
@@ -35,17 +95,11 @@ _OPTIONS = (
         type=DTYPE,
         help="Element type where the file names none, such as float32 or bf16.",
     ),
-    click.option("--network", type=NETWORK, help="Network between them, such as ib-ndr-400x8."),
 )
 
 
-_OF_THE_MACHINE = (
-    click.option(
-        "--gpu",
-        help="Model of its GPUs, where the machine's file names none, such as 'NVIDIA A100-SXM4'.",
-    ),
-    click.option("--pcie", help="Generation and lanes of its slots, such as 4x16, likewise."),
-)
+# Behind the machine they are its own: 'topo.txt?gpu=NVIDIA L40S&pcie=4x16'.
+_OF_THE_MACHINE = (click.option("--gpu", hidden=True), click.option("--pcie", hidden=True))
 
 
 def states_the_machine(command: Command) -> Command:

@@ -68,12 +68,13 @@ OPTIONS: Mapping[str, Any] = {
     ),
     "rounds": ("--rounds", {"type": _AT_LEAST_1, "help": "Rounds of every case."}),
     "aggregated": ("-m", {"type": _AT_LEAST_1, "help": "Collectives in one group call."}),
-    "averaged": ("-a", {"type": _AT_LEAST_0, "help": "Accepted; ranks are never averaged."}),
-    "parallel": ("-p", {"type": _AT_LEAST_0, "help": "Accepted; ranks start side by side."}),
-    "cpu_time": ("-C", {"type": _AT_LEAST_0, "help": "Accepted; launch to end is timed."}),
+    # Of nccl-tests; what they ask for is so, or never: accepted, and not in the help.
+    "averaged": ("-a", {"type": _AT_LEAST_0, "hidden": True}),
+    "parallel": ("-p", {"type": _AT_LEAST_0, "hidden": True}),
+    "cpu_time": ("-C", {"type": _AT_LEAST_0, "hidden": True}),
     "samples": ("-n", {"type": _AT_LEAST_1, "help": "Samples of every case."}),
     "warmup": ("-w", {"type": _AT_LEAST_0, "help": "0: no warm-up; else it lasts a time."}),
-    "check": ("-c", {"type": _AT_LEAST_0, "help": "Accepted; data are always checked."}),
+    "check": ("-c", {"type": _AT_LEAST_0, "hidden": True}),
     "blocking": ("-z", {"type": click.IntRange(0, 1), "help": "1: wait after every launch."}),
     "graph": ("-G", {"type": click.IntRange(0, 1), "help": "1: launch CUDA graphs."}),
     "registered": (
@@ -82,6 +83,30 @@ OPTIONS: Mapping[str, Any] = {
     ),
 }
 """By the parameter's name: the option as typed, and what click is told of it."""
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows its options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write GROUPS with their options, then the rest."""
+        options = (each for each in self.get_params(ctx) if isinstance(each, click.Option))
+        rows = {each.name: row for each in options if (row := each.get_help_record(ctx))}
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([rows.pop(name) for name in names.split() if name in rows])
+        with formatter.section("Other options"):
+            formatter.write_dl(list(rows.values()))
+
+
+GROUPS = {
+    "What to measure": "backends collectives sizes first last factor step dtype op root algorithm accuracy only vary "
+    "schedule_files registered graph blocking aggregated",
+    "On what": "ranks gpus threads processes machine launch racks allow_libraries",
+    "How long": "rounds samples warmup time_limit_seconds",
+    "Where to, and what to show": "output resume save plan no_report quiet gate every as_json",
+}
+"""Options of ``run`` by the parameter's name."""
 
 
 def sweep_options(command: Command) -> Command:

@@ -9,7 +9,7 @@ import click
 
 from ccbench.cli.naming import NETWORK, catalog
 from ccbench.cli.output import as_json, completing, print_json
-from ccbench.cli.stating import stated_source, states_the_machine
+from ccbench.cli.stating import stated_source, states_the_machine, system_of
 
 if TYPE_CHECKING:
     pass
@@ -19,14 +19,8 @@ if TYPE_CHECKING:
     short_help="Show how GPUs, processors and NICs are connected, and what is wrong."
 )
 @click.argument("source", required=False, shell_complete=completing(catalog, "file"))
-@click.option(
-    "--nodes", type=click.IntRange(min=1), help="Make a cluster of so many of these machines."
-)
-@click.option(
-    "--network",
-    type=NETWORK,
-    help="Network between them: ib-ndr-400x8, roce-100x2, efa-100x4, tcp-25x1.",
-)
+@click.option("--nodes", type=click.IntRange(min=1), hidden=True)
+@click.option("--network", type=NETWORK, hidden=True)
 @states_the_machine
 @as_json
 @click.option(
@@ -51,8 +45,8 @@ def topo(
     """Show the topology of this machine, or of SOURCE.
 
     SOURCE is a catalog name (dgx-a100), a topology file, or what another tool printed: nvidia-smi topo -m,
-    an NCCL topology XML, an NCCL log, rocm-smi --showtopo ...; - reads stdin. With --nodes and
-    --network it becomes a cluster; one node then shows the NICs that the network gives it.
+    an NCCL topology XML, an NCCL log, rocm-smi --showtopo ...; - reads stdin. hgx-h100x4/ib-ndr-400x8 is a cluster
+    of four; one node then shows the NICs that the network gives it.
     """
     from ccbench.errors import MachineError
     from ccbench.machine.detection import load_cluster, load_topology
@@ -62,8 +56,10 @@ def topo(
 
     if as_json and as_yaml:
         raise click.UsageError("--json and --yaml both want stdout; choose one")
+    if source is not None and nodes is network is None:
+        source, nodes, network = system_of(source)
     if (nodes is None) != (network is None):
-        raise click.UsageError("a cluster needs both: --nodes 4 --network ib-ndr-400x8")
+        raise click.UsageError("a cluster needs both: hgx-h100x4/ib-ndr-400x8")
     source = stated_source(source, gpu, pcie)
     if nodes is None or network is None:
         topology = load_topology(source)

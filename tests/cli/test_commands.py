@@ -218,11 +218,11 @@ def test_schedule_of_an_unknown_algorithm_lists_the_known_ones(ccbench: Command)
     ("output", "sentence"),
     [("no/mine.yaml", "no folder no"), ("d.yaml", "it is a folder"), ("mine.txt", ".yaml")],
 )
-def test_calibrate_checks_its_output_first(
+def test_predict_checks_the_file_of_a_fit_first(
     ccbench: Command, tmp_path: Path, output: str, sentence: str
 ) -> None:
     (tmp_path / "d.yaml").mkdir()
-    ended = ccbench("calibrate", "run", "--force", "-o", output).refused
+    ended = ccbench("predict", "--from", "run", "-o", output).refused
     assert sentence in ended.err
 
 

@@ -59,7 +59,7 @@ def test_an_option_that_takes_a_name_completes_it_in_every_command(
 
 
 def test_there_are_such_options_in_most_commands() -> None:
-    assert len({command for command, _ in options_that_name()}) >= 8
+    assert len({command for command, _ in options_that_name()}) >= 7
     assert {option for _, option in options_that_name()} == set(TAKES)
 
 

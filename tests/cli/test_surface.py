@@ -37,5 +37,5 @@ def test_every_command_and_option_explains_itself() -> None:
         assert command.help, name
         assert command.short_help, name
         for parameter in command.params:
-            if isinstance(parameter, click.Option):
+            if isinstance(parameter, click.Option) and not parameter.hidden:
                 assert parameter.help, f"{name} {parameter.opts}"

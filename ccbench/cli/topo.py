@@ -56,7 +56,7 @@ def topo(
 
     if as_json and as_yaml:
         raise click.UsageError("--json and --yaml both want stdout; choose one")
-    if source is not None and nodes is network is None:
+    if source is not None and nodes is None and network is None:
         source, nodes, network = system_of(source)
     if (nodes is None) != (network is None):
         raise click.UsageError("a cluster needs both: hgx-h100x4/ib-ndr-400x8")

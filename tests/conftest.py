@@ -61,7 +61,6 @@ PORTABLE = (
     "cli/test_plan.py",
     "cli/test_surface.py",
     "machine",
-    "model/test_machine.py",
     "report/page",
     "report/test_nccl_tests.py",
     "report/test_writing.py",

@@ -23,9 +23,10 @@ from ccbench.cli.output import (
     with_stdin,
 )
 from ccbench.cli.stating import stated_system, states_where_measured
+from ccbench.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ccbench.analysis.diagnose import Answer
     from ccbench.results.imported_runs import Imported
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 PARTIAL_EXIT_CODE = 5
 
 MOST_NOTES = 12
+
+FEW = 5
+"""Files that have a line each."""
 
 LONG_BYTES = 8 << 20
 """A larger text takes seconds to be read (a table's row some 0.1 ms), which is said before."""
@@ -104,6 +108,7 @@ def check(
     else:
         width = screen_width() if folds_sentences() else 1 << 20
         click.echo("\n".join(diagnosis_lines(answer, width)))
+        show_lines(_summary_lines([*map(_summary, measured.files)]))
         show_lines([f"wrote {kept}"] if kept else _next(answer, paths))
         show_lines(outcome.lines)
     _say_notes(
@@ -160,6 +165,28 @@ def _say_notes(answer: Answer, unread: Sequence[str]) -> None:
     )
     for line in first(tuple(remarks), MOST_NOTES, "and {} more notes, in --json"):
         say(f"note: {line}")
+
+
+def _summary_lines(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each of a few files, one for all of many."""
+    if len(summaries) > FEW:
+        rows = sum(summary["rows"] for summary in summaries)
+        empty = sum(not summary["rows"] for summary in summaries)
+        rest = f", {plural(empty, 'file')} without rows" if empty else ""
+        return [f"{len(summaries)} files: {plural(rows, 'row')}{rest}; --json lists each"]
+    lines = []
+    for summary in summaries:
+        words = [
+            summary["tool"],
+            plural(summary["tables"], "table"),
+            plural(summary["rows"], "row"),
+        ]
+        counts = {"flagged": summary["flagged"], **summary["statuses"], "ok": 0}
+        words += [f"{count} {status}" for status, count in counts.items() if count]
+        left_out = len(summary["left_out"])
+        words += [f"{plural(left_out, 'part')} left out"] if left_out else []
+        lines.append(f"{summary['file']}: {', '.join(words)}, {summary['outcome']}")
+    return lines
 
 
 def _summary(file: Imported) -> dict[str, Any]:

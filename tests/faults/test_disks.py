@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,6 +137,8 @@ def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: B
     traces.wait_until(
         lambda: manifest.exists() and "machine" in json.loads(manifest.read_text())
     )
+    # What it writes meanwhile is its own affair.
+    process.send_signal(signal.SIGSTOP)
     before = _contents(bench.folder / "out")
     second = bench.run(bench.suite({"collective": "barrier"}))
     assert second.code == 2
@@ -145,6 +148,7 @@ def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: B
     assert third.code == 2
     assert "another run is writing to this folder" in third.err
     assert _contents(bench.folder / "out") == before
+    process.send_signal(signal.SIGCONT)
     process.terminate()
     assert bench.end(process).code == 143
 

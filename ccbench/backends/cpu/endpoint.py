@@ -290,8 +290,10 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         if self._held_bytes > KEEP_BYTES:
             for arena in self._arenas:
                 arena.release()
+            self._probe.release()
             self.barrier()
             self._arenas[self.rank].shrink()
+            self._probe.shrink()
             self._held_bytes = 0
         self.barrier()
         self.say(Activity.IDLE)

@@ -190,6 +190,16 @@ class Probe:
         seconds[CALL] = max(call - seconds[GROUP], 0.0)
         return tuple(seconds)
 
+    def release(self) -> None:
+        """Forget the operands of the last case."""
+        self._filled = None, 0
+        for arena in self._arenas:
+            arena.release()
+
+    def shrink(self) -> None:
+        """Give their memory back, after every rank has released it."""
+        self._arenas[self.rank].shrink()
+
     def _operands(
         self, elements: int, dtype: np.dtype[np.generic], count: int
     ) -> list[NDArray[np.generic]]:

@@ -128,7 +128,7 @@ def test_ctrl_c_while_a_team_starts_leaves_no_leader(monkeypatch: pytest.MonkeyP
 
 
 def memory_files(pid: int) -> list[os.stat_result]:
-    files = Path("/proc", str(pid), "fd").iterdir()
+    files = filter(os.path.exists, Path("/proc", str(pid), "fd").iterdir())
     return [os.stat(file) for file in files if "memfd:ccbench" in os.readlink(file)]
 
 

@@ -97,6 +97,9 @@ def check(
         code = code or PARTIAL_EXIT_CODE if answer.evidence.parts else UsageError.exit_code
     outcome = gated(threshold, code, runs, answer.untimed, answer.sentence)
     kept = output if runs else None
+    notes = _notes(
+        answer, [*unread, *(f"{path}: given more than once; read once" for path in again)]
+    )
     if as_json:
         document = {
             **diagnosis_document(answer),
@@ -105,15 +108,15 @@ def check(
             "left_out": [*unread, *chain(*(file.refused for file in measured.files))],
         }
         print_json({**document, **outcome.keys})
+        for line in notes:
+            say(line)
     else:
         width = screen_width() if folds_sentences() else 1 << 20
         click.echo("\n".join(diagnosis_lines(answer, width)))
         show_lines(_summary_lines([*map(_summary, measured.files)]))
+        show_lines(notes)
         show_lines([f"wrote {kept}"] if kept else _next(answer, paths))
         show_lines(outcome.lines)
-    _say_notes(
-        answer, [*unread, *(f"{path}: given more than once; read once" for path in again)]
-    )
     return outcome.code
 
 
@@ -155,16 +158,16 @@ def _readable(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     return read, unread
 
 
-def _say_notes(answer: Answer, unread: Sequence[str]) -> None:
-    """Name what else to know, but for reasons that the answer has."""
+def _notes(answer: Answer, unread: Sequence[str]) -> list[str]:
+    """What else to know, but for reasons that the answer has."""
     from ccbench.report.present import first
 
     reasons = tuple(verdict.reason for verdict in answer.verdicts if verdict.reason)
     remarks = dict.fromkeys(
         remark for remark in (*unread, *answer.remarks) if not remark.endswith(reasons)
     )
-    for line in first(tuple(remarks), MOST_NOTES, "and {} more notes, in --json"):
-        say(f"note: {line}")
+    shown = first(tuple(remarks), MOST_NOTES, "and {} more notes, in --json")
+    return [f"note: {line}" for line in shown]
 
 
 def _summary_lines(summaries: Sequence[Mapping[str, Any]]) -> list[str]:

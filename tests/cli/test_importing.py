@@ -66,7 +66,7 @@ def test_a_machine_that_the_log_shows_is_taken_and_said(
     ended = ccbench("check", "log.txt", "-o", "run").done
     assert (
         "note: log.txt: taken as --machine hgx-h100: lines 6 to 13 list NVIDIA H100 80GB HBM3"
-        in ended.err
+        in ended.out
     )
     assert None not in [point.predicted_seconds for point in load_run(tmp_path / "run").points]
     (tmp_path / "bare.txt").write_text(ALL_RIGHT.replace("NVIDIA H100 80GB HBM3", ""))
@@ -182,7 +182,7 @@ def test_wrong_data_of_a_table_that_is_left_out_are_in_the_exit_code(
     )
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
     ended = ccbench("check", "log.txt", "bad.txt")
-    assert (ended.code, "bad.txt:2: table 1 (4 rows) left out" in ended.err) == (1, True)
+    assert (ended.code, "bad.txt:2: table 1 (4 rows) left out" in ended.out) == (1, True)
     sentence = (
         "WRONG: bad.txt: the closing lines count 12 wrong values, of rows that are left out"
     )
@@ -324,8 +324,8 @@ def test_four_gpus_of_a_node_have_both_nics_that_are_stated(
         "NORMAL: nccl all_reduce, 64 ranks on 16"
     )
     few = ccbench("check", "log.txt", *machine[:-1], "ib-ndr-400x8").ends(1)
-    assert "4 of 8 GPUs of a node took part" in few.err
-    assert "ib-ndr-400x4 of ib-ndr-400x8" in few.err
+    assert "4 of 8 GPUs of a node took part" in few.out
+    assert "ib-ndr-400x4 of ib-ndr-400x8" in few.out
 
 
 LAUNCHES = [
@@ -349,7 +349,7 @@ def test_ranks_of_the_command_line_in_a_log_count_before_the_machines(
     held = {point.ranks for point in load_run(tmp_path / "stated").points}
     assert held == ({ranks} if command else {6})
     assert (
-        f"is of {ranks} ranks, as the output shows; --ranks 6 is not used" in stated.err
+        f"is of {ranks} ranks, as the output shows; --ranks 6 is not used" in stated.out
     ) == bool(command)
 
 
@@ -478,8 +478,8 @@ def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(
     (tmp_path / "bare.txt").write_text("\n".join([*BROADCAST, "# Out of bounds values : 0 OK"]))
     partial = ccbench("check", "log.txt", "bare.txt", "-o", "partial")
     assert partial.code == 5
-    assert "bare.txt:" in partial.err
-    assert "give --ranks, or --machine and --nodes" in partial.err
+    assert "bare.txt:" in partial.out
+    assert "give --ranks, or --machine and --nodes" in partial.out
     machine_options = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
     assert ccbench("check", "bare.txt", *machine_options, "-o", "whole").done
     run = load_run(tmp_path / "whole")
@@ -493,7 +493,7 @@ def test_nothing_to_import_is_an_error_and_leaves_no_folder(
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
     ended = ccbench("check", "other.txt", "absent.txt").ends(2)
     assert ccbench("check", "other.txt").code == 3, "no mistake of who typed it"
-    assert "absent.txt" in ended.err
+    assert "absent.txt" in ended.out
     assert not (tmp_path / "results").exists()
 
 

@@ -751,7 +751,7 @@ def within(low: float, high: float, threshold: float) -> bool:
 def too_wide(threshold: float, low: float, high: float) -> str:
     """A sentence about what the interval leaves open."""
     span = f"between {format_change(low - 1)} and {format_change(high - 1)}"
-    return f"{span}: neither a change by {threshold:.3g} nor the lack of one is shown"
+    return f"{span}: neither a change by {100 * threshold:.3g} % nor the lack of one is shown"
 
 
 def joined(*parts: str) -> str:

@@ -24,7 +24,7 @@ from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ccbench.model import Prediction
-    from ccbench.model.calibrated import Base, CalibratedCluster, CalibratedPoint, Measured
+    from ccbench.model.calibrated import CalibratedCluster, CalibratedPoint
     from ccbench.model.cluster import Cluster, ClusterPoint
     from ccbench.model.library import LibraryRequest
 
@@ -32,9 +32,6 @@ Point = dict[str, Any]
 
 OWN = "schedule"
 LIBRARY = "nccl"
-
-MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
-"""Of an anchor: times that no library takes, and with which the constants of a fit would overflow."""
 
 
 @click.command(short_help="Price collectives on a machine without running them.")
@@ -81,13 +78,6 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
     help="GPUs: a collective library (NCCL, RCCL), which chooses by itself, or ccbench's own schedules.",
 )
 @click.option(
-    "--anchor",
-    "anchors",
-    multiple=True,
-    metavar="SIZE=TIME|SIZE=RATE|RUN",
-    help="A measured size, 1KiB=23us or 256MiB=340GB/s (bus bandwidth), or a run of the library; repeatable.",
-)
-@click.option(
     "--gate-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -108,7 +98,6 @@ def predict(
     sizes: str,
     dtype: str,
     model: str | None,
-    anchors: tuple[str, ...],
     gate_file: Path | None,
     gpu: str | None,
     pcie: str | None,
@@ -117,9 +106,6 @@ def predict(
     """Price a collective on a machine: the bound that no algorithm should beat, and what each should take.
 
     --from fits the model to a run, whose machine it is then; -o keeps that for 'ccbench run --machine FILE'.
-
-    --anchor says what was measured there: latencies and rates of the model move to it, and intervals get
-    narrower. One small size and one large size tell most.
     """
     from ccbench.cli.fitting import fitted, summary
     from ccbench.suite.readers import parse_sizes
@@ -154,11 +140,6 @@ def predict(
         "--model": model,
     }
     own = own or _calibrated(name or "", fixed)
-    if anchors and (own is not None or model == OWN):
-        raise UsageError(
-            f"--anchor: moves the model of a library on GPUs, and {name} has another here; leave --anchor or "
-            "--model out, or name a machine with GPUs, such as hgx-h100"
-        )
     cluster = own.cluster if own is not None else None
     if own is not None:
         where, by = own.cluster.name, "the calibrated library"
@@ -167,7 +148,7 @@ def predict(
         points = _beside(calibrated_points(own, query.of_library(own.ranks)))
     else:
         stated = name or "", nodes, network, ranks
-        cluster, by, points = _on_cluster(stated, query, model, anchors)
+        cluster, by, points = _on_cluster(stated, query, model)
         where = cluster.name
     if gate_file is not None:
         _write_gates(gate_file, query, points, cluster)
@@ -181,11 +162,9 @@ def _on_cluster(
     stated: tuple[str, int | None, str | None, int | None],
     query: Query,
     model: str | None,
-    anchors: Sequence[str],
 ) -> tuple[Cluster, str, list[Point]]:
     """Return (cluster, what would run there, points) of ``stated``: machine, nodes, network and ranks."""
     from ccbench.model.calibrated import open_base
-    from ccbench.units import plain
 
     base = open_base(*stated)
     cluster, network = base.cluster, stated[2]
@@ -197,12 +176,7 @@ def _on_cluster(
         )
     if cluster.ranks == 1:
         raise UsageError(f"--ranks: one rank of {cluster.name} sends nothing; give 2 or more")
-    by, points = _cluster_points(cluster, query, model)
-    if anchors:
-        by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
-        points = [
-            point | {"anchored_by": list(anchors)} for point in _anchored(base, query, anchors)
-        ]
+    by, points = cluster_points(cluster, query, model)
     return cluster, by, points
 
 
@@ -259,6 +233,10 @@ class Query:
         row, item = collective(self.collective), item_bytes(self.dtype)
         counts = dict.fromkeys(row.count_for(size, ranks, item) for size in self.sizes_bytes)
         return {row.size_bytes(count, ranks, item): count for count in counts}
+
+    def only(self, algorithm: str) -> Query:
+        """Return the request for one algorithm."""
+        return replace(self, algorithm=algorithm)
 
     def schedules(self, ranks: int) -> tuple[str, ...]:
         """The algorithm asked for, else those that so many ranks can run; schedules have no protocol."""
@@ -334,58 +312,10 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
     return machine
 
 
-def _anchored(base: Base, query: Query, anchors: Sequence[str]) -> list[Point]:
-    """Points on ``base``, by what ``anchors`` say. Raises UsageError for what cannot be."""
-    from ccbench.cli.fitting import measured_of
-    from ccbench.model.calibrated import anchored_points
-    from ccbench.results import load_run
-    from ccbench.results.observed import run_points
-
-    cluster, measured = base.cluster, []
-    for text in anchors:
-        if Path(text).exists():
-            run = load_run(text, details=False)
-            measured += measured_of(run, run_points(run, cluster.ranks, cluster.nodes), base)
-        else:
-            measured.append(_anchor(cluster, query, text))
-    return _beside(anchored_points(base, measured, query.of_library(cluster.ranks)))
-
-
-def _anchor(cluster: Cluster, query: Query, text: str) -> Measured:
-    """Return what one SIZE=TIME or SIZE=RATE says; a rate is bus bandwidth, as nccl-tests prints it."""
-    from ccbench.collectives import collective
-    from ccbench.model.cluster import bound_seconds
-    from ccbench.units import format_rate, format_seconds, parse_duration, parse_size, shown
-
-    cure = "write 1KiB=23us, 256MiB=340GB/s or the folder of a run"
-    size, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(
-            f"--anchor {shown(text)}: neither SIZE=TIME nor SIZE=RATE, nor there; {cure}"
-        )
-    moved = collective(query.collective).bus_factor(cluster.ranks)
-    try:
-        size_bytes, rate = parse_size(size), value.removesuffix("/s")
-        moved *= size_bytes
-        seconds = parse_duration(value) if rate == value else moved / max(1, parse_size(rate))
-    except ValueError as error:
-        raise UsageError(f"--anchor {shown(text)}: {error}; {cure}") from None
-    if size_bytes < 1 or seconds <= 0:
-        raise UsageError(f"--anchor {shown(text)}: nothing is sent, or in no time; {cure}")
-    (bound,) = bound_seconds(cluster, query.collective, (size_bytes,))
-    if not bound <= seconds <= min(MOST_OVER_BOUND * bound, MOST_SECONDS):
-        taken = "less than" if seconds < bound else "so much more than"
-        raise UsageError(
-            f"--anchor {shown(text)}: no algorithm takes {taken} {format_seconds(bound)} on {cluster.name} "
-            f"(bus bandwidth {format_rate(moved / bound)}); is it another size, unit or machine?"
-        )
-    return replace(query.of_library(cluster.ranks), size_bytes=(size_bytes,)), (seconds,)
-
-
-def _cluster_points(
+def cluster_points(
     cluster: Cluster, query: Query, model: str | None
 ) -> tuple[str, list[Point]]:
-    """The library or schedules that would run it, and the points."""
+    """Return (the library or schedules that would run it, the points)."""
     from ccbench.model.cluster import library_points, schedule_points
     from ccbench.model.library import Intra
 
@@ -482,7 +412,6 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     protocols = any(point["protocol"] != "default" for point in points)
     calibrated = any("calibrated_seconds" in point for point in points)
     of = "calibrated" if calibrated else "predicted"
-    fitted = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
     # Rates are of the time that is the best known: calibrated where the machine was.
     best = "calibrated_" * calibrated
 
@@ -502,7 +431,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         ShownColumn("size", keep=9, value="size_bytes", form=format_size),
         bound,
         seconds("predicted", keep=9, value="predicted_seconds"),
-        *[seconds(fitted, keep=9, value="calibrated_seconds")] * calibrated,
+        *[seconds("calibrated", keep=9, value="calibrated_seconds")] * calibrated,
         seconds("80 % from", keep=6, value=f"{of}_low_80_seconds"),
         seconds("to", keep=4, value=f"{of}_high_80_seconds"),
         rate("algbw GB/s", keep=2, value=f"{best}algbw_GB_s"),

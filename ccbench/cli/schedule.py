@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cli.naming import MACHINE, algorithms, collectives, commands_of
+from ccbench.cli.naming import MACHINE, algorithms, collectives
 from ccbench.cli.output import check_writable, completing
 from ccbench.errors import UsageError
 from ccbench.units import plural
@@ -65,7 +65,10 @@ schedule_files_option = click.option(
     "--prove", "proven", is_flag=True, help="Prove that it does what the collective says."
 )
 @click.option(
-    "--machine", type=MACHINE, help="Price it there, from 1 KiB to 1 GiB: as 'ccbench predict'."
+    "--machine",
+    type=MACHINE,
+    metavar="NAMExNODES/NETWORK",
+    help="Price it there beside ring, the best of ccbench's own and NCCL, from 1 KiB to 1 GiB.",
 )
 @click.option(
     "--draw",
@@ -95,6 +98,7 @@ def schedule(
     An algorithm may carry its parameter: chain:8, hierarchical:4. Of a --file with one algorithm both may be
     left out; what a file builds is always proven.
     """
+    from ccbench.cli.pricing import show_beside
     from ccbench.collectives import COLLECTIVES
     from ccbench.collectives import collective as collective_row
     from ccbench.report.schedule_figure import check_drawable, draw_schedule
@@ -128,13 +132,7 @@ def schedule(
         prove(built)
         click.echo(f"proven: {proven_text(built)}")
     if machine is not None:
-        words = ["--machine", machine, "--collective", collective, "--algorithm", algorithm]
-        words += ["--ranks", str(ranks), "--sizes", "1KiB:1GiB:32"]
-        words += ["--model", "schedule"]
-        context = click.get_current_context()
-        predict = commands_of(context)["predict"]
-        with predict.make_context("predict", words, parent=context) as inner:
-            predict.invoke(inner)
+        show_beside(machine, collective, algorithm, ranks)
     if draw is not None:
         draw_schedule(built, draw)
         click.echo(f"wrote {draw}")

@@ -1,8 +1,7 @@
-"""A cluster with its own constants, as a file: what ``ccbench calibrate RUN`` writes and ``predict`` reads.
+"""A cluster with its own constants, as a file: what ``ccbench predict --from RUN -o`` writes and ``predict`` reads.
 
 Measured points of one cluster become scales (``calibrate_cluster``); predictions on the file are the usual one,
-and the one with its own constants (``calibrated_points``). ``anchored_points`` are of a machine of which some
-sizes are known: near these, predictions keep what the scales leave between model and measurement.
+and the one with its own constants (``calibrated_points``).
 
 The file holds all that a calibrated prediction needs: the machine (a name of the catalog, or a topology) and
 the scaled constants themselves, so that another release with other shipped constants predicts the same. Scales
@@ -215,42 +214,9 @@ def calibrated_points(
     Raises MachineError.
     """
     shared = request.collective not in machine.measured
-    adapted = machine.measured_as.of(request)
-    return _points(machine.cluster, machine.calibrated, adapted, (), shared)
-
-
-def anchored_points(
-    base: Base, measured: Sequence[Measured], request: LibraryRequest
-) -> tuple[CalibratedPoint, ...]:
-    """One point per size of ``request`` on ``base``, of which ``measured`` is known.
-
-    Where only one placement was measured, that stands for the other. An algorithm or protocol that was not
-    asked for has the scales alone. Raises MachineError where there is no size.
-    """
-    observations = _observations(base, measured)
-    fitted, adapted = calibrate(observations), _measured_as(observations).of(request)
-    there = [
-        row.request for row in observations if row.request.collective == request.collective
-    ]
-    if there and all(row.in_place != request.in_place for row in there):
-        adapted = replace(adapted, in_place=not request.in_place)
-    choice = adapted.in_place, adapted.algorithm, adapted.protocol
-    same = [row for row in there if (row.in_place, row.algorithm, row.protocol) == choice]
-    known_sizes = [size for row in same for size in row.size_bytes]
-    own = fitted if same else replace(fitted, corrections=())
-    return _points(base.cluster, own, adapted, known_sizes, shared=not there)
-
-
-def _points(
-    cluster: Cluster,
-    own: Calibrated,
-    request: LibraryRequest,
-    known_sizes: Sequence[int],
-    shared: bool,
-) -> tuple[CalibratedPoint, ...]:
-    """known_sizes: that were measured of the same. shared: links that GPUs share are not in the scales."""
+    cluster, request = machine.cluster, machine.measured_as.of(request)
     points = library_points(cluster, request)
-    seconds = own.seconds(request)
+    seconds = machine.calibrated.seconds(request)
     if shared:
         # Never measured here: the scaled library knows no shared links, the usual prediction does.
         plain = [point.seconds for point in predict_library(cluster.system, request)]
@@ -265,8 +231,7 @@ def _points(
         factor = taken / usual.predicted_seconds if usual.predicted_seconds > 0 else 1.0
         parts = factor * usual.latency_seconds, factor * usual.bandwidth_seconds
         predictions.append(Prediction(usual.bound_seconds, taken, *parts, usual.bottleneck))
-    octaves = octaves_from(known_sizes, [point.size_bytes for point in points])
-    likely = intervals(cluster.system, predictions, octaves=octaves)
+    likely = intervals(cluster.system, predictions)
     return tuple(
         CalibratedPoint(point, new.predicted_seconds, interval)
         for point, new, interval in zip(points, predictions, likely, strict=True)

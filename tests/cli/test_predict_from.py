@@ -201,117 +201,12 @@ def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
     assert not (tmp_path / "mine.yaml").exists()
 
 
-ANCHORED = (
-    "predict",
-    "--machine",
-    "hgx-h100",
-    "--collective",
-    "all_reduce",
-    "--sizes",
-    "8,1KiB,1GiB",
-)
-
-
-def test_one_measured_size_moves_the_prediction_to_it_and_narrows_its_interval(
-    ccbench: Command,
-) -> None:
-    usual = ccbench(*ANCHORED, "--json").done.json
-    anchored = ccbench(*ANCHORED, "--anchor", "1KiB=26us", "--json").done.json
-    assert all(point["anchored_by"] == ["1KiB=26us"] for point in anchored)
-    assert anchored[1]["calibrated_seconds"] == pytest.approx(26e-6)
-    # What is as small follows, what is large does not.
-    assert 1.2 < anchored[0]["calibrated_seconds"] / usual[0]["predicted_seconds"] < 1.6
-    assert anchored[2]["calibrated_seconds"] == pytest.approx(
-        usual[2]["predicted_seconds"], rel=0.02
-    )
-    for before, after in zip(usual, anchored, strict=True):
-        assert after["predicted_seconds"] == before["predicted_seconds"]
-        old = before["predicted_high_80_seconds"] / before["predicted_low_80_seconds"]
-        assert after["calibrated_high_80_seconds"] / after["calibrated_low_80_seconds"] < old
-
-
-def test_a_rate_is_bus_bandwidth_and_the_table_says_what_anchored_it(ccbench: Command) -> None:
-    anchors = ("--anchor", "1GiB=400GB/s", "--anchor", "1 KiB=23 us")
-    *_, point = ccbench(*ANCHORED, *anchors, "--json").done.json
-    assert point["calibrated_busbw_GB_s"] == pytest.approx(400)
-    title, head, *rows = ccbench(*ANCHORED, *anchors).done.out.splitlines()
-    assert "as NCCL, anchored by 1GiB=400GB/s, 1 KiB=23 us, would run it" in title
-    assert head.split()[4:8] == ["predicted", "anchored", "80", "%"]
-    assert "400.000" in rows[2]
-
-
-def test_a_run_anchors_its_own_sizes(
-    ccbench: Command, run: Path, mine: tuple[str, ...]
-) -> None:
-    sizes = ("--sizes", "8,1MiB", "--json")
-    by_file, by_run = (
-        ccbench(*mine, *sizes).done.json,
-        ccbench(*ANCHORED[:5], "--anchor", "run", *sizes).done.json,
-    )
-    for by_file_point, by_run_point in zip(by_file, by_run, strict=True):
-        assert by_file_point["calibrated_seconds"] == pytest.approx(
-            by_run_point["calibrated_seconds"], rel=0.1
-        )
-        assert (
-            by_run_point["calibrated_high_80_seconds"]
-            < by_file_point["calibrated_high_80_seconds"]
-        )
-
-
-@pytest.mark.parametrize(
-    ("anchor", "sentence"),
-    [
-        ("1KiB", "neither SIZE=TIME nor SIZE=RATE, nor there; write 1KiB=23us"),
-        ("1KiB=23", "23 has no unit"),
-        ("lots=23us", "'lots' is not a size"),
-        ("256MiB=400Gb/s", "'400Gb' is not a size"),
-        ("0=23us", "nothing is sent, or in no time"),
-        ("1KiB=0us", "nothing is sent, or in no time"),
-        (
-            "256MiB=900GB/s",
-            r"no algorithm takes less than 596.5 us .*\(bus bandwidth 787.5 GB/s\)",
-        ),
-        ("1KiB=1ns", "no algorithm takes less than"),
-        (
-            "1KiB=1e30s",
-            "no algorithm takes so much more than .*; is it another size, unit or machine",
-        ),
-        ("1KiB=1B/s", "no algorithm takes so much more than"),
-    ],
-)
-def test_an_anchor_that_cannot_be_is_refused(
-    ccbench: Command, anchor: str, sentence: str
-) -> None:
-    ended = ccbench(*ANCHORED, "--anchor", anchor).refused
-    assert "--anchor" in ended.err
-    assert re.search(sentence, ended.err), ended.err
-
-
-@pytest.mark.parametrize(
-    ("machine", "sentence"),
-    [
-        (
-            ("hgx-h100", "--model", "schedule"),
-            "hgx-h100 has another here; leave --anchor or --model out, or name",
-        ),
-        (("mine.yaml",), "mine.yaml has another here; leave --anchor or --model out, or name"),
-    ],
-)
-def test_an_anchor_is_for_a_library_on_a_machine_that_is_not_calibrated(
-    ccbench: Command, mine: tuple[str, ...], machine: tuple[str, ...], sentence: str
-) -> None:
-    request = ("predict", "--collective", "all_reduce", "--sizes", "8", "--machine", *machine)
-    assert re.search(
-        f"--anchor: moves the model .* {sentence}",
-        ccbench(*request, "--anchor", "1KiB=23us").refused.err,
-    )
-
-
-@pytest.mark.parametrize("more", [(), ("--model", "schedule"), ("--anchor", "1KiB=20us")])
+@pytest.mark.parametrize("more", [(), ("--model", "schedule")])
 def test_one_gpu_sends_nothing_and_gets_no_prediction(
     ccbench: Command, more: tuple[str, ...]
 ) -> None:
-    ended = ccbench(*ANCHORED, "--ranks", "1", *more).refused
+    words = ("--machine", "hgx-h100", "--collective", "all_reduce", "--ranks", "1")
+    ended = ccbench("predict", *words, *more).refused
     assert "--ranks: one rank of hgx-h100 sends nothing; give 2 or more" in ended.err
 
 

@@ -21,7 +21,6 @@ from ccbench.model.calibrated import (
     CalibratedCluster,
     Measured,
     MeasuredAs,
-    anchored_points,
     calibrate_cluster,
     calibrated_points,
     faster_than_bound,
@@ -259,7 +258,7 @@ def test_calibrated_is_never_below_the_bound(
     on, times = fitted_to(place, factor, measured)
     request = LibraryRequest(collective, tuple(sizes))
     machine = calibrate_cluster(on, [times], PROVENANCE)
-    for point in (*calibrated_points(machine, request), *anchored_points(on, [times], request)):
+    for point in calibrated_points(machine, request):
         assert point.calibrated_seconds >= point.point.prediction.bound_seconds
         assert math.isfinite(point.calibrated_seconds)
 
@@ -269,19 +268,6 @@ def test_a_collective_that_was_not_measured_has_the_same_scales() -> None:
     (point,) = calibrated_points(machine, LibraryRequest("all_gather", (1 << 30,)))
     (other,) = calibrated_points(calibrated(), LibraryRequest("all_gather", (1 << 30,)))
     assert point.calibrated_seconds == pytest.approx(other.calibrated_seconds, rel=0.05)
-
-
-def test_an_anchor_is_kept_for_what_was_asked_as_it_was() -> None:
-    on = base(nodes=1)
-    request = LibraryRequest("all_reduce", (1 << 10, 1 << 11))
-    usual = predict_library(on.cluster.system, request)[0].seconds
-    anchor = request, (3 * usual, usual)
-    same, _ = anchored_points(on, [anchor], request)
-    placed, _ = anchored_points(on, [anchor], replace(request, in_place=True))
-    forced, _ = anchored_points(on, [anchor], replace(request, algorithm="ring"))
-    assert same.calibrated_seconds == placed.calibrated_seconds
-    assert same.calibrated_seconds == pytest.approx(3 * usual)
-    assert forced.calibrated_seconds < 2.5 * usual
 
 
 def test_points_are_launched_as_the_machine_was_measured() -> None:
@@ -348,30 +334,6 @@ def test_scales_that_nothing_tells_apart_say_so_and_those_of_more_collectives_do
 def test_no_size_is_refused() -> None:
     with pytest.raises(MachineError, match=r"a-run: no size of .* can be used"):
         calibrate_cluster(base(nodes=1), [], PROVENANCE)
-
-
-def test_near_what_was_measured_intervals_are_narrower_and_of_other_collectives_they_are_not() -> (
-    None
-):
-    on = base("hgx-h100", nodes=1)
-    sizes = (1 << 10, 8 << 20, 1 << 28)
-    anchors = measured(on.cluster.system, SCALES, ("all_reduce",), sizes)
-
-    def widths(collective: str) -> tuple[list[float], list[float]]:
-        points = anchored_points(
-            on, anchors, LibraryRequest(collective, (512, 2 << 10, 16 << 20, 1 << 29))
-        )
-        own = [
-            point.interval.high_80_seconds / point.interval.low_80_seconds for point in points
-        ]
-        likely = [point.point.prediction.interval for point in points]
-        usual = [one.high_80_seconds / one.low_80_seconds for one in likely if one is not None]
-        return own, usual
-
-    own, usual = widths("all_reduce")
-    assert all(new < old for new, old in zip(own, usual, strict=True))
-    own, usual = widths("all_gather")
-    assert own == pytest.approx(usual, rel=0.05)
 
 
 def test_what_most_points_were_launched_like_is_kept() -> None:

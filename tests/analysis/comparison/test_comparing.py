@@ -135,7 +135,7 @@ def test_a_change_that_is_none_among_many_points_says_that_they_are_many_and_wha
     assert "more rounds show it" in many.reason
     assert "nor the lack of one" not in many.reason
     wide = first(compare(BASE, one_more(measured(case(0), rounds(1e-5, 0.5)))))
-    assert "neither a change by 0.05 nor the lack of one is shown" in wide.reason
+    assert "neither a change by 5 % nor the lack of one is shown" in wide.reason
 
 
 def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:

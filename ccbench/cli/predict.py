@@ -338,12 +338,12 @@ def _anchored(base: Base, query: Query, anchors: Sequence[str]) -> list[Point]:
     """Points on ``base``, by what ``anchors`` say. Raises UsageError for what cannot be."""
     from ccbench.cli.fitting import measured_of
     from ccbench.model.calibrated import anchored_points
-    from ccbench.results import load_run
+    from ccbench.results.loading import load_run, named_run
     from ccbench.results.observed import run_points
 
     cluster, measured = base.cluster, []
     for text in anchors:
-        if Path(text).exists():
+        if named_run(text).exists():
             run = load_run(text, details=False)
             measured += measured_of(run, run_points(run, cluster.ranks, cluster.nodes), base)
         else:

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from ccbench.runner.run import RunOutcome
     from ccbench.suite.model import Suite
 
-RESULTS = Path("results")
-
 NOT_REPEATED = {
     "suite",
     "output",
@@ -170,8 +168,8 @@ def run(
     quick         does it work, and how fast is it
     health        is this machine well; fleet: which node or link is bad; bits: are sums reproducible
 
-    The same options narrow any suite. Results go to results/<time>-<suite>-<host>, each
-    case as soon as it is measured.
+    The same options narrow any suite. Results go to results/0007-SUITE, the next free
+    number, each case as soon as it is measured.
     """
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.fleet_rounds import further_cases
@@ -204,7 +202,6 @@ def run(
     options = RunOptions(
         **_launched(settings.pop("launch"), settings.pop("ranks")),
         **settings,
-        results_root=RESULTS,
         only_plan=plan,
         reading_modules=READING_MODULES,
         guides={FLEET: further_cases},

@@ -25,6 +25,7 @@ from ccbench.machine.accelerators import count_gpus
 from ccbench.machine.host import usable_cores
 from ccbench.model.cluster import cluster_of
 from ccbench.model.context import PredictionContext, named_context
+from ccbench.results.loading import RESULTS
 from ccbench.runner.variants import planned_variants
 from ccbench.schedules import added_algorithms, algorithm_row, parse_algorithm, schedule_for
 from ccbench.topology.graph import Topology
@@ -81,7 +82,7 @@ class RunOptions:
     only: str | None = None
     resume: Path | None = None
     time_limit_seconds: float | None = None
-    results_root: Path = Path("results")
+    results_root: Path = RESULTS
     only_plan: bool = False
     launch: str = ""
     launched_by: str = ""

@@ -214,6 +214,7 @@ def _measured(
         nodes=settings["nodes"],
         network=settings["network"],
         launch=launch,
+        oversubscribe=True,  # ranks of a job that was recorded elsewhere
     )
     try:
         outcome = run_suite(suite, options, progress_for(sys.stderr, settings["quiet"]))

@@ -107,6 +107,11 @@ READING_MODULES = (
 )
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")
 @click.option(
+    "--oversubscribe",
+    is_flag=True,
+    help="Run more ranks than processors, or sizes beyond the memory.",
+)
+@click.option(
     "--processes",
     type=click.Choice((*PROCESSES, "all")),
     help="Processes that drive GPUs, not the suite's.",
@@ -358,7 +363,9 @@ MOST_LISTED = 30
 
 
 def _priced(plan: Plan) -> list[Priced]:
-    return [(case, plan.context.predict(case) if plan.context else None) for case in plan.cases]
+    return [
+        (case, plan.context.predict(case) if plan.context else None) for case in plan.by_size
+    ]
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -16,6 +16,7 @@ from ccbench.cli.output import (
     check_writable,
     completing,
     fraction,
+    latest_run,
     leave,
     say,
     screen_width,
@@ -48,8 +49,7 @@ FORMATS = {".json": "json", ".md": "md", ".xml": "junit"}
 @click.argument(
     "runs",
     nargs=-1,
-    required=True,
-    metavar="BASE NEW...",
+    metavar="[BASE] [NEW]...",
     shell_complete=completing(baselines, "dir"),
 )
 @click.option(
@@ -124,12 +124,14 @@ def compare(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Compare NEW with BASE (run folders): slower, faster, the same, or why there is no verdict.
+    """Compare NEW with BASE (run folders, or names of 'ccbench list runs'): slower, faster, the same, or why
+    there is no verdict.
 
     BASE may be 'published' (what is nearest, or one by name: 'published:hgx-h100'), or 'model' for NEW's own
     predictions; with --by AXIS one run is named, and the base is one of its values of the axis; a run of --vary
     needs no axis. Runs that differ in one axis alone are compared along it. Several NEW
-    make a table, each beside BASE. With 'published' and 'model' NEW's own verdict is the exit code.
+    make a table, each beside BASE. Without any the latest run is NEW, and the one before it of its suite BASE,
+    unless it was varied. With 'published' and 'model' NEW's own verdict is the exit code.
     Exit code 1: something is slower, or wrong, or with --same-bits its bits changed; 3: nothing is, but something
     was not decided, or BASE is missing; 0: nothing is slower.
     """
@@ -146,6 +148,7 @@ def compare(
     from ccbench.results import open_run
     from ccbench.results.loading import PREFIX
 
+    runs = runs or _latest(axis)
     form = "json" if as_json else form
     if output is not None:
         check_writable(output, "-o")
@@ -193,6 +196,24 @@ def compare(
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
     _leave(text, output, compared.sentence)
     return compared.exit_code
+
+
+def _latest(axis: str | None) -> tuple[str, ...]:
+    """The latest run, after the one before it of the same suite where it has nothing to compare by itself."""
+    from ccbench.analysis.winner import varied
+    from ccbench.results.loading import load_run, runs_of
+
+    path = latest_run()
+    new = load_run(path, details=False)
+    if axis or varied(new)[0]:
+        return (str(path),)
+    for before in reversed(runs_of()[:-1]):
+        if load_run(before, details=False).suite == new.suite:
+            say(f"base: {before}")
+            return str(before), str(path)
+    raise UsageError(
+        f"compare: no run of {new.suite} before {path}; measure again, or name two runs: BASE NEW"
+    )
 
 
 def _without_base(error: RunFolderError, new: Run | None) -> int:

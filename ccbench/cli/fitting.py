@@ -49,7 +49,7 @@ def fitted(
     own = isinstance(driver, str) and not any(point.imported for point in run.points)
     provenance = Provenance(
         f"{base.cluster.name}, calibrated {now:%Y-%m-%d}",
-        folder.resolve().name,
+        run.path.resolve().name,
         points.library,
         now.isoformat(timespec="seconds"),
         str(driver) if own else "",

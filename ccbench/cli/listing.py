@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cli.output import as_json, print_json, show_lines
+from ccbench.cli.output import (
+    NO_VERDICT_EXIT_CODE,
+    as_json,
+    exit_code_of,
+    print_json,
+    show_lines,
+)
 from ccbench.units import plural
 
-SCHEMA = "suite-schema"
+if TYPE_CHECKING:
+    from ccbench.results import Run
+
+SCHEMA, RUNS = "suite-schema", "runs"
 
 Listing = Mapping[str, str | list[str]]
 """Name -> what there is to say about it; a collective's algorithms and a kernel's collectives are lists."""
@@ -132,14 +142,46 @@ LISTINGS: Mapping[str, Callable[[], Listing]] = {
 }
 
 
+def runs() -> list[dict[str, Any]]:
+    """Runs of results/, the newest last; RunFolderError where there is none."""
+    from ccbench.results import load_run
+    from ccbench.results.loading import named_run, runs_of
+
+    named_run("latest")
+    return [
+        {
+            "name": run.path.name,
+            "started": f"{run.manifest.created_at[:19]}Z",
+            "host": run.manifest.host,
+            "suite": run.suite,
+            "cases": len(run.points),
+            "state": _state(run),
+        }
+        for run in (load_run(path, details=False) for path in runs_of())
+    ]
+
+
+def _state(run: Run) -> str:
+    """How the run ended: complete, interrupted or failed; one that goes on counts as interrupted."""
+    from ccbench.cases.measurement import MORE_ROUNDS, Status
+
+    if exit_code_of([run]) not in (0, NO_VERDICT_EXIT_CODE):
+        return "failed"
+    cut = run.manifest.planned_cases > len(run.points) or any(
+        point.status is Status.SKIPPED or point.stop_reason == MORE_ROUNDS
+        for point in run.points
+    )
+    return "interrupted" if cut else "complete"
+
+
 @click.command(
     "list",
-    short_help="List collectives, axes, algorithms, backends, machines, networks, suites.",
+    short_help="List your runs, or collectives, algorithms, backends, machines, suites ...",
 )
-@click.argument("kind", required=False, type=click.Choice([*LISTINGS, SCHEMA]))
+@click.argument("kind", required=False, type=click.Choice([*LISTINGS, RUNS, SCHEMA]))
 @as_json
 def list_names(kind: str | None, as_json: bool) -> None:
-    """List what there is: everything, or one KIND.
+    """List what there is: everything, or one KIND; runs are those of ./results.
 
     suite-schema is the JSON schema of suite files: an editor that knows it completes and checks suites.
     """
@@ -147,6 +189,16 @@ def list_names(kind: str | None, as_json: bool) -> None:
         from ccbench.suite.model import suite_schema
 
         print_json(suite_schema())
+        return
+    if kind == RUNS:
+        from ccbench.report.present import Table, aligned, columns
+
+        listed = runs()
+        if as_json:
+            print_json({RUNS: listed})
+            return
+        rows = [[*map(str, row.values())] for row in listed]
+        show_lines(aligned(Table(columns(*(f"<{key}" for key in listed[0])), rows)))
         return
     listings = {
         heading: make() for heading, make in LISTINGS.items() if kind in (None, heading)

@@ -424,6 +424,15 @@ def files_meant(paths: Iterable[Path]) -> list[Path]:
     return files
 
 
+def latest_run() -> Path:
+    """The newest run of results/, which takes the place of an argument; says which it is."""
+    from ccbench.results.loading import named_run
+
+    path = named_run("latest")
+    say(f"run: {path}")
+    return path
+
+
 def file_for(output: Path | None, name: str) -> Path | None:
     """The file that ``-o`` means: itself, or ``name`` in it when it is a folder. Raises UsageError."""
     file = output / name if output is not None and output.is_dir() else output

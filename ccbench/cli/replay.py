@@ -12,7 +12,6 @@ import click
 
 from ccbench.cli.naming import BACKEND
 from ccbench.cli.output import as_json, check_writable, print_json, say, screen_width
-from ccbench.cli.run import RESULTS
 from ccbench.cli.stating import on_machine
 from ccbench.errors import UsageError
 
@@ -215,7 +214,7 @@ def _measured(
         nodes=settings["nodes"],
         network=settings["network"],
         launch=launch,
-        results_root=RESULTS,
+        oversubscribe=True,  # ranks of a job that was recorded elsewhere
     )
     try:
         outcome = run_suite(suite, options, progress_for(sys.stderr, settings["quiet"]))

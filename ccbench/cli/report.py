@@ -17,6 +17,7 @@ from ccbench.cli.output import (
     exit_code_of,
     file_for,
     folds_sentences,
+    latest_run,
     leave,
     print_json,
     say,
@@ -24,7 +25,6 @@ from ccbench.cli.output import (
     say_problems,
     screen_width,
 )
-from ccbench.cli.run import RESULTS
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def report(
     every: bool,
     as_json: bool,
 ) -> int:
-    """Draw plots and tables of each RUN (a run folder), several in one picture.
+    """Draw plots and tables of each RUN (a run folder, or a name of 'ccbench list runs'), several in one picture.
 
-    Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network. Format
+    Without RUN the latest one. '-o report.html' makes one page that needs no network. Format
     junit has the verdicts on a run. Exit code 1: SLOW or WRONG; 3: CANNOT SAY, or no run has a case that can be
     read.
     """
@@ -83,7 +83,7 @@ def report(
     from ccbench.report.run_screen import ALL, CARD, run_screen
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import write_report
-    from ccbench.results import load_runs, newest_run
+    from ccbench.results import load_runs
     from ccbench.results.loading import PREFIX
 
     if baseline == PREFIX:
@@ -91,7 +91,7 @@ def report(
         return 0
     threshold = opened(gate)
     chosen = tuple(formats.split(",")) if formats is not None else _formats_of(output)
-    loaded = load_runs(runs or (newest_run(RESULTS),), details=JUNIT not in chosen)
+    loaded = load_runs(runs or (latest_run(),), details=JUNIT not in chosen)
     every_point = [point for run in loaded for point in run.points]
     behind = None if baseline is None else open_base(baseline, every_point)
     outcome = gated(threshold, exit_code_of(loaded), loaded)

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from ccbench.runner.run import RunOutcome
     from ccbench.suite.model import Suite
 
-RESULTS = Path("results")
-
 NOT_REPEATED = {
     "suite",
     "output",
@@ -108,6 +106,11 @@ READING_MODULES = (
     help="Only this backend; may be repeated.",
 )
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")
+@click.option(
+    "--oversubscribe",
+    is_flag=True,
+    help="Run more ranks than processors, or sizes beyond the memory.",
+)
 @click.option(
     "--processes",
     type=click.Choice((*PROCESSES, "all")),
@@ -170,8 +173,8 @@ def run(
     quick         does it work, and how fast is it
     health        is this machine well; fleet: which node or link is bad; bits: are sums reproducible
 
-    The same options narrow any suite. Results go to results/<time>-<suite>-<host>, each
-    case as soon as it is measured.
+    The same options narrow any suite. Results go to results/0007-SUITE, the next free
+    number, each case as soon as it is measured.
     """
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.fleet_rounds import further_cases
@@ -204,7 +207,6 @@ def run(
     options = RunOptions(
         **_launched(settings.pop("launch"), settings.pop("ranks")),
         **settings,
-        results_root=RESULTS,
         only_plan=plan,
         reading_modules=READING_MODULES,
         guides={FLEET: further_cases},
@@ -361,7 +363,9 @@ MOST_LISTED = 30
 
 
 def _priced(plan: Plan) -> list[Priced]:
-    return [(case, plan.context.predict(case) if plan.context else None) for case in plan.cases]
+    return [
+        (case, plan.context.predict(case) if plan.context else None) for case in plan.by_size
+    ]
 
 
 def plan_lines(plan: Plan) -> list[str]:

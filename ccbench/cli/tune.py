@@ -11,6 +11,7 @@ from ccbench.cli.output import (
     as_json,
     file_for,
     fraction,
+    latest_run,
     leave,
     say_problems,
     show_lines,
@@ -26,9 +27,7 @@ FILE_NAMES = {
 
 
 @click.command(short_help="Advise which algorithm to run where, from measured points.")
-@click.argument(
-    "runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN..."
-)
+@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="[RUN]...")
 @click.option(
     "-o",
     "--output",
@@ -75,9 +74,9 @@ def tune(
 ) -> int:
     """Show the fastest choice per collective, ranks and band of sizes, with its gain over the default.
 
-    All RUNs (run folders, imported ones too) are taken together; different machines are kept apart. Gains
-    that noise explains are not advised, and sizes that were not measured get no advice. Exit code 3: no
-    two choices were measured at one size.
+    All RUNs (run folders, imported ones too; else the latest run) are taken together; different machines are
+    kept apart. Gains that noise explains are not advised, and sizes that were not measured get no advice. Exit
+    code 3: no two choices were measured at one size.
     """
     from ccbench.analysis.bits import reproducible_cases
     from ccbench.analysis.tuning import Rules, advise, forced_from, timings_of
@@ -90,7 +89,7 @@ def tune(
         raise UsageError(f"--json and --format {form} cannot both be had; leave one out")
     rules = Rules(minimum_gain=minimum_gain, reproducible=reproducible)
     file = file_for(output, FILE_NAMES["json" if as_json else form])
-    loaded = load_runs(runs, details=False)
+    loaded = load_runs(runs or (latest_run(),), details=False)
     say_problems([problem for run in loaded for problem in run.problems])
     kept = reproducible_cases(loaded) if reproducible else None
     timings = timings_of(loaded, forced_from(forced) if forced else None, kept)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ccbench.results.folder import RunFolder, default_folder
-from ccbench.results.loading import Run, load_run, load_runs, newest_run, open_run
+from ccbench.results.folder import RunFolder, new_folder
+from ccbench.results.loading import Run, load_run, load_runs, open_run
 from ccbench.results.points import Manifest, Point
 from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, Origin, arrow_schema
 
@@ -16,9 +16,8 @@ __all__ = [
     "Run",
     "RunFolder",
     "arrow_schema",
-    "default_folder",
     "load_run",
     "load_runs",
-    "newest_run",
+    "new_folder",
     "open_run",
 ]

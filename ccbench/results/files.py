@@ -265,12 +265,8 @@ def _misfit(row: Mapping[str, Any], samples_seconds: NDArray[np.float64]) -> str
         return one_line(error)
     if status is not Status.OK:
         return ""
-    lacking = {
-        "median_seconds": own and row["median_seconds"] is None,
-        "samples_seconds": own and not len(samples_seconds),
-    }
-    if names := [name for name, lacks in lacking.items() if lacks]:
-        return f"status is ok and {names[0]} is missing"
+    if own and not (len(samples_seconds) and row["median_seconds"] is not None):
+        return "status is ok and median_seconds or samples_seconds is missing"
     if row["wrong_elements"]:
         return f"status is ok and wrong_elements is {row['wrong_elements']}"
     sound = (

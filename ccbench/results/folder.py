@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -244,26 +245,24 @@ class RunFolder:
         self.close()
 
 
-def default_folder(root: Path | str, suite: str, host: str, now: datetime) -> Path:
-    """Create and return ``<root>/<UTC time>-<suite>-<host>``, with -2, -3 ... when that is taken.
+def new_folder(root: Path, suite: str) -> Path:
+    """Make and return ``<root>/0007-<suite>``, with the number after the highest there.
 
-    The folder is made exclusively, so two runs that start in the same second get two folders. Raises
-    RunFolderError when ``root`` cannot be written.
+    Raises RunFolderError when ``root`` cannot be written.
     """
-    stamp = now.astimezone(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    name = f"{stamp}-{_file_safe(suite, 'suite')}-{_file_safe(host, 'host')}"
-    root = Path(root)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", suite).strip("-.")[:60]
     with _cured(root):
         root.mkdir(parents=True, exist_ok=True)
-        number = 1
-        while True:
-            path = root / (name if number == 1 else f"{name}-{number}")
-            try:
-                path.mkdir()
-            except FileExistsError:
-                number += 1
-            else:
-                return path
+        taken = [int(path.name[:4]) for path in root.glob("[0-9][0-9][0-9][0-9]-*")]
+        for number in count(max(taken, default=0) + 1):
+            # The number is claimed first: runs of two suites that start together get two.
+            claim = root / f".{number:04}"
+            with suppress(FileExistsError):
+                claim.mkdir()
+                if not any(root.glob(f"{number:04}-*")):
+                    return claim.rename(root / f"{number:04}-{name}")
+                claim.rmdir()
+    raise AssertionError("numbers do not end")
 
 
 def digest_of(manifest: Mapping[str, Any]) -> str:
@@ -362,8 +361,3 @@ def _cured(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         cure = _CURES.get(error.errno or 0, "check the disk, or put the run elsewhere with -o")
         raise RunFolderError(f"{path}: cannot be written ({reason}): {cure}") from error
-
-
-def _file_safe(text: str, otherwise: str) -> str:
-    """``text`` as part of a file name: letters, digits, dot, dash, underscore, at most 60 of them."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:60] or otherwise

@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
 
+RESULTS = Path("results")
+"""Folder of the runs that nobody gave a place."""
+
+LATEST = "latest"
+"""Name of the newest of them."""
+
 GATHERED_NAME = "gathered.parquet"
 
 KEPT_NAME = "cases.parquet"
@@ -137,18 +143,18 @@ class Run:
 
 
 def load_run(path: Path | str, details: bool = True) -> Run:
-    """Load one run folder; needs no lock, so a run can be looked at while it goes on.
+    """Load one run folder, or the run that ``named_run`` knows; it may be going on still.
 
     details: False leaves out the columns DETAILS, for readers that do without, unless the run's suite asks
     for a verdict about the machine, which stands on every sample. Raises RunFolderError when ``path`` is no
     run folder at all.
     """
-    path = Path(path)
+    path = named_run(path)
     folder, kept = path / CASES_NAME, path / KEPT_NAME
     if not path.is_dir() or not (folder.is_dir() or (path / MANIFEST_NAME).is_file()):
         raise RunFolderError(
             f"{path}: not a run folder (no {MANIFEST_NAME} and no {CASES_NAME}/); "
-            "name a folder that 'ccbench run' wrote"
+            "name a folder that 'ccbench run' wrote, or a run of 'ccbench list runs'"
         )
     problems: list[str] = []
     manifest = Manifest(_read_manifest(path / MANIFEST_NAME, problems))
@@ -170,20 +176,34 @@ def load_runs(paths: Iterable[Path | str], details: bool = True) -> list[Run]:
     return [load_run(path, details) for path in paths]
 
 
-def newest_run(root: Path | str) -> Path:
-    """The run folder directly below ``root`` that was created last, but for imports that have not ended.
-
-    Raises RunFolderError when there is none.
-    """
-    root = Path(root)
-    runs = [path.parent for path in root.glob(f"[!.]*/{MANIFEST_NAME}")]
-    if not runs:
-        raise RunFolderError(f"{root}: holds no run; run a suite first, or name a run folder")
+def runs_of(root: Path = RESULTS) -> list[Path]:
+    """The run folders directly below ``root``, the newest last; not imports that have not ended."""
     created = {
-        path: str(_read_manifest(path / MANIFEST_NAME, []).get("created_at", ""))
-        for path in runs
+        file.parent: Manifest(_read_manifest(file, [])).created_at
+        for file in root.glob(f"[!.]*/{MANIFEST_NAME}")
     }
-    return max(runs, key=lambda path: (created[path], path.name))
+    return sorted(created, key=created.__getitem__)
+
+
+def named_run(name: Path | str, root: Path = RESULTS) -> Path:
+    """The path ``name``; where there is none, the run of ``root`` that a bare name means.
+
+    That is the folder's name, its number (``0007``, ``7``) or ``latest``. Raises RunFolderError where there is no
+    latest run, and where several have the number.
+    """
+    path = Path(name)
+    if len(path.parts) != 1 or path.exists():
+        return path
+    runs, words = runs_of(root), (path.name, path.name.zfill(4))
+    if path.name == LATEST and runs:
+        return runs[-1]
+    names = [run.name for run in runs if run.name in words or run.name[:4] in words]
+    if len(names) > 1 or path.name == LATEST:
+        raise RunFolderError(
+            f"{root}: {' or '.join(names) or 'holds no run'}; write the whole name of a run, or measure one "
+            "with 'ccbench run quick'"
+        )
+    return root / names[0] if names else path
 
 
 def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from ccbench.backends.base import Backend
 from ccbench.backends.prerequisites import cupy_missing, driver_missing
 from ccbench.cases.axes import DEVICE_MEMORY, NO_ROOT, PER_GPU, PROCESSES, Case
 from ccbench.cases.capabilities import (
+    Device,
     backends_of_auto,
     capabilities_of,
 )
@@ -22,14 +25,15 @@ from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.machine.accelerators import count_gpus
-from ccbench.machine.host import usable_cores
+from ccbench.machine.host import available_memory_bytes, usable_cores
 from ccbench.model.cluster import cluster_of
 from ccbench.model.context import PredictionContext, named_context
+from ccbench.results.loading import RESULTS
 from ccbench.runner.variants import planned_variants
 from ccbench.schedules import added_algorithms, algorithm_row, parse_algorithm, schedule_for
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
-from ccbench.units import plural
+from ccbench.units import format_size, plural
 
 if TYPE_CHECKING:
     from ccbench.results import Run
@@ -71,6 +75,7 @@ class RunOptions:
     guides: by a suite's verdict, who is asked what to go on with whenever a rank was lost or nothing is left.
     allow_libraries: ranks may load and start the files that variants of the suite name.
     vary: axis whose values are to be compared and the one that the others are compared with, algorithm=ring.
+    oversubscribe: run more ranks than processors, and cases beyond the memory, as far as they run.
     """
 
     output: Path | None = None
@@ -81,7 +86,7 @@ class RunOptions:
     only: str | None = None
     resume: Path | None = None
     time_limit_seconds: float | None = None
-    results_root: Path = Path("results")
+    results_root: Path = RESULTS
     only_plan: bool = False
     launch: str = ""
     launched_by: str = ""
@@ -94,6 +99,7 @@ class RunOptions:
     guides: Mapping[str, Guide] = field(default_factory=dict)
     allow_libraries: bool = False
     vary: str = ""
+    oversubscribe: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,12 @@ class Plan:
     rank_bytes: int
     notes: tuple[str, ...]
     context: PredictionContext | None = None
+
+    @property
+    def by_size(self) -> list[Case]:
+        """Cases in order of their sizes, whatever order they run in."""
+        key = attrgetter("backend", "collective", "algorithm", "ranks", "size_bytes")
+        return sorted(self.cases, key=key)
 
 
 def suite_on_nodes(suite: Suite, options: RunOptions) -> Suite:
@@ -127,6 +139,38 @@ def refuse_few_nodes(suite: Suite, options: RunOptions) -> None:
             f"{suite.name} needs {FEWEST_NODES} nodes, this run has {nodes}; start ranks on more, such as "
             f"srun -N 64 --ntasks-per-node 1 ccbench run {suite.name}; for fewer: ccbench run health"
         )
+
+
+def refuse_what_does_not_fit(cases: Sequence[Case], options: RunOptions) -> None:
+    """Raise UsageError for more polling ranks than processors, and for buffers beyond this host's memory.
+
+    Where ranks of a launcher run, that knows better; and a launcher refuses such ranks itself.
+    """
+    if options.oversubscribe or options.launch or options.launched_by:
+        return
+    cure = "or give --oversubscribe to run what can be run nonetheless"
+    cores = automatic_ranks()
+    crowd = max(
+        (case for case in cases if capabilities_of(case.backend).polls),
+        key=lambda case: case.ranks,
+        default=None,
+    )
+    if crowd and crowd.ranks > cores:
+        raise UsageError(
+            f"{crowd.ranks} ranks of {crowd.backend} on {plural(cores, 'processor')} take turns, which is what "
+            f"their times would show; write --ranks {cores}, {cure}"
+        )
+    available = available_memory_bytes() or math.inf
+    on_host = (Device.PROCESS, Device.EMULATED_GPU)
+    for case in cases:
+        hosted = (
+            capabilities_of(case.backend).device in on_host and case.memory != DEVICE_MEMORY
+        )
+        if hosted and (needed := case_bytes(case)) > available:
+            raise UsageError(
+                f"{case.label}: buffers of all ranks have {format_size(needed)}, and "
+                f"{available / 2**30:.3g} GiB of memory are free; write smaller sizes, such as -e 64M, {cure}"
+            )
 
 
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:

@@ -41,6 +41,7 @@ from ccbench.runner.planning import (
     devices_missing,
     plan_suite,
     refuse_few_nodes,
+    refuse_what_does_not_fit,
     suite_on_nodes,
     unavailable,
 )
@@ -106,6 +107,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     suite = suite_on_nodes(suite, options)
     refuse_few_nodes(suite, options)
     plan = plan_suite(suite, options)
+    refuse_what_does_not_fit(plan.cases, options)
     backends = {
         name: open_backend(name) for name in dict.fromkeys(case.backend for case in plan.cases)
     }

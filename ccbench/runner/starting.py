@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,8 @@ from ccbench.machine.host import address_space_limit, capture, usable_cores
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.readers.schedules import schedule_files
-from ccbench.results import RunFolder, default_folder
+from ccbench.results import RunFolder, new_folder
+from ccbench.results.loading import named_run
 from ccbench.runner.planning import DETECT, Plan, RunOptions
 from ccbench.runner.progress import Progress
 from ccbench.runner.workers.discovery import discover_ranks
@@ -192,7 +192,7 @@ def run_folder(
     elif options.launch:
         manifest["options"]["launch"] = command_shown(options.launch)
     if options.resume:
-        folder = RunFolder.resume(options.resume)
+        folder = RunFolder.resume(named_run(options.resume))
         # Cases of different suites or machines must not share a folder. Of the machine the processor counts:
         # much else changes from day to day.
         then, now = dict(folder.manifest), dict(manifest)
@@ -212,10 +212,7 @@ def run_folder(
                     "resume with what it was started with, as run.json has it, or start a new run"
                 )
     else:
-        host = str(manifest["environment"].get("host", {}).get("name") or "host")
-        path = options.output or default_folder(
-            options.results_root, suite.name, host, datetime.now(timezone.utc)
-        )
+        path = options.output or new_folder(options.results_root, suite.name)
         folder = RunFolder.create(path, manifest)
     with folder:
         try:

@@ -23,10 +23,9 @@ sampling: {{rounds: 2, start_ranks: {starts}, budget: 5 ms, warmup: 1 ms, minimu
 
 def measure(folder: Path, name: str, starts: str = "once", seed: int = 1) -> str:
     (folder / f"{name}.yaml").write_text(SUITE.format(starts=starts, seed=seed))
+    words = ["--backend=cpu", "--oversubscribe", "-o", str(folder / name)]
     with pytest.raises(SystemExit) as leaving:
-        main(
-            ["run", str(folder / f"{name}.yaml"), "--backend", "cpu", "-o", str(folder / name)]
-        )
+        main(["run", str(folder / f"{name}.yaml"), *words])
     assert leaving.value.code == 0
     return str(folder / name)
 
@@ -125,7 +124,7 @@ def test_bits_that_differ_where_nothing_changed_end_run_and_report_with_1(
     ccbench: Command, monkeypatch: pytest.MonkeyPatch, fault: str, word: str
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", f"{fault}:rank=1")
-    sizes = ("--sizes", "32K", "--ranks", "3", "--rounds", "1", "--backend", "cpu")
+    sizes = ("--sizes=32K", "--ranks=3", "--rounds=1", "--backend=cpu", "--oversubscribe")
     ended = ccbench(
         "run", "all_reduce", *sizes, "--accuracy", "bits", "-o", "out", "--no-report"
     )

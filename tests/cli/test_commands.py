@@ -313,10 +313,6 @@ def test_suite_schema_is_a_json_schema(ccbench: Command) -> None:
     assert {"suite", "question", "sweep"} <= set(schema["properties"])
 
 
-def test_report_without_any_run_says_what_to_do(ccbench: Command) -> None:
-    assert "run a suite first" in ccbench("report").refused.err
-
-
 def test_a_report_draws_runs_together_and_one_behind(
     ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,7 +133,7 @@ def test_a_suite_of_the_cases_runs_as_it_is(ccbench: Command, traces: list[str])
     assert "wrote suite.yaml; measure it with: ccbench run suite.yaml" in printed
     (entry,) = yaml.safe_load(Path("suite.yaml").read_text())["sweep"]
     assert (entry["collective"], entry["ranks"], entry["size"]) == ("all_reduce", 4, ["4096 B"])
-    ended = ccbench("run", "suite.yaml", "--backend", "cpu", "-o", "run", "-q")
+    ended = ccbench("run", "suite.yaml", "--backend=cpu", "--oversubscribe", "-o", "run", "-q")
     assert ended.code == 0, ended.err
     assert [point.size_bytes for point in load_run("run").points] == [4096]
 

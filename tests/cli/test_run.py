@@ -328,6 +328,35 @@ def test_a_suite_runs_end_to_end_on_the_simulated_backend(
     assert ccbench("report", "made", "--json").done.json["files"]
 
 
+def test_commands_take_runs_by_name_and_without_one_the_latest(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    for words in (("list", "runs"), ("report",), ("compare",), ("tune",)):
+        assert "ccbench run quick" in ccbench(*words).refused.err
+    sizes = ("all_reduce", "--sizes", "64,1K", "--backend", "simulated", "--no-report", "-q")
+    assert ccbench("run", *sizes).done.err == "run folder: results/0001-all_reduce\n"
+    assert "no run of all_reduce before results/0001" in ccbench("compare").ends(2).err
+    assert ccbench("run", *sizes).code == 0
+    (file, *_) = (tmp_path / "results/0002-all_reduce/cases").iterdir()
+    file.unlink()
+    listed = [line.split() for line in ccbench("list", "runs").done.out.splitlines()]
+    assert [[row[0], *row[3:]] for row in listed] == [
+        ["name", "suite", "cases", "state"],
+        ["0001-all_reduce", "all_reduce", "4", "complete"],
+        ["0002-all_reduce", "all_reduce", "3", "interrupted"],
+    ]
+    assert ccbench("compare").err.splitlines()[:2] == [
+        "run: results/0002-all_reduce",
+        "base: results/0001-all_reduce",
+    ]
+    assert ccbench("compare", "1", "latest").out == ccbench("compare").out
+    (tmp_path / "results/0002-all_reduce").rename(tmp_path / "results/mine")
+    assert ccbench("report").done.err.startswith("run: results/mine\n")
+    assert ccbench("run", *sizes, "--resume", "mine").done.err == "run folder: results/mine\n"
+    assert ccbench("run", *sizes, "--vary", "algorithm=ring,two_shot").code == 0
+    assert ccbench("compare").err == "run: results/0002-all_reduce\n"
+
+
 def test_a_disk_that_is_full_when_the_report_is_drawn_changes_neither_code_nor_gate(
     ccbench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
@@ -16,7 +16,7 @@ import pytest
 
 from ccbench.cases.measurement import MORE_ROUNDS, Status
 from ccbench.errors import RunFolderError
-from ccbench.results import SCHEMA_VERSION, RunFolder, default_folder, load_run
+from ccbench.results import SCHEMA_VERSION, RunFolder, load_run, new_folder
 
 from .samples import CASE, PREDICTION, failed, measured
 
@@ -266,25 +266,27 @@ def test_resuming_something_else_is_refused(tmp_path: Path) -> None:
         RunFolder.resume(tmp_path)
 
 
-def test_default_folders_are_named_by_utc_time_suite_and_host(tmp_path: Path) -> None:
-    now = datetime(2026, 3, 4, 6, 6, 7, tzinfo=timezone(timedelta(hours=1)))
-    first = default_folder(tmp_path / "results", "all reduce/../x", "node7", now)
-    second = default_folder(tmp_path / "results", "all reduce/../x", "node7", now)
-    assert first.name == "20260304T050607Z-all-reduce-..-x-node7"
-    assert second.name == first.name + "-2"
-    assert first.parent == second.parent == tmp_path / "results"
+def test_a_new_folder_has_the_number_after_the_highest_and_the_suites_name(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "results"
+    first = new_folder(root, "all reduce/../x")
+    assert first == root / "0001-all-reduce-..-x"
     RunFolder.create(first, MANIFEST).close()
+    for name in ("20260304T050607Z-quick-node7", "0041-quick", "mine"):
+        (root / name).mkdir()
+    (root / ".0042").mkdir()  # of a run that was killed between claim and name
+    assert new_folder(root, "quick").name == "0043-quick"
 
 
-def _take(root: str, count: int) -> list[str]:
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    return [default_folder(root, "s", "h", now).name for _ in range(count)]
+def _take(root: Path, suite: str, count: int) -> list[str]:
+    return [new_folder(root, suite).name for _ in range(count)]
 
 
-def test_runs_that_start_in_the_same_second_get_different_folders(tmp_path: Path) -> None:
+def test_runs_of_two_suites_that_start_together_get_two_numbers(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        taken = pool.starmap(_take, [(str(tmp_path), 10)] * 2)
-    names = [name for batch in taken for name in batch]
+        taken = pool.starmap(_take, [(tmp_path, suite, 10) for suite in ("quick", "health")])
+    names = [name[:4] for batch in taken for name in batch]
     assert len(set(names)) == 20
 
 

@@ -19,8 +19,9 @@ from ccbench.cases.measurement import Measurement, Status
 from ccbench.cli import main
 from ccbench.columns import Column
 from ccbench.errors import RunFolderError
-from ccbench.results import SCHEMA, RunFolder, load_run, load_runs, newest_run
+from ccbench.results import SCHEMA, RunFolder, load_run
 from ccbench.results.files import as_parquet, read_case
+from ccbench.results.loading import named_run, runs_of
 from ccbench.results.schema import arrow_schema, measurement_of, row_of
 
 from .samples import PREDICTION, failed, measured, measurements
@@ -228,9 +229,9 @@ NONSENSE: list[tuple[dict[str, object], str]] = [
     ({"concurrent": "all gather on x"}, "concurrent"),
     ({"concurrent": "all_gather on rank ** 2"}, "'rank ** 2' does no"),
     ({"collective": "all_to_all_v", "traffic": "zipf"}, "traffic"),
-    ({"median_seconds": None}, "status is ok and median_seconds is missing"),
-    ({"samples_seconds": None}, "status is ok and samples_seconds is missing"),
-    ({"samples_seconds": []}, "status is ok and samples_seconds is missing"),
+    ({"median_seconds": None}, "status is ok and median_seconds or samples_seconds"),
+    ({"samples_seconds": None}, "status is ok and median_seconds or samples_seconds"),
+    ({"samples_seconds": []}, "status is ok and median_seconds or samples_seconds"),
     ({"median_seconds": -1.0}, "median_seconds is -1.0"),
     ({"median_seconds": float("inf")}, "median_seconds is inf"),
     ({"samples_seconds": [1e-4, float("nan")]}, "a sample is negative or no number"),
@@ -399,20 +400,28 @@ def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
         assert "import" not in str(refused.value)
 
 
-def test_the_newest_run_is_the_one_created_last_whatever_its_name(tmp_path: Path) -> None:
-    for name, when in (("z-old", "2026-01-01"), ("a-new", "2026-02-01")):
-        _written(tmp_path / name)
-        (tmp_path / name / "run.json").write_text(
-            json.dumps({"created_at": when, "schema_version": 1})
+def test_runs_have_names_that_people_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunFolderError, match=r"results: holds no run.*ccbench run quick"):
+        load_run("latest")
+    created = {"0007-quick": "02-01", "0041-x": "03-01", "0041-y": "03-02", "9-old": "04-01"}
+    for name, when in created.items():
+        _written(tmp_path / "results" / name)
+        (tmp_path / "results" / name / "run.json").write_text(
+            json.dumps({"created_at": f"2026-{when}", "schema_version": 1})
         )
-    (tmp_path / "no-run").mkdir()
-    shutil.copytree(
-        tmp_path / "a-new", tmp_path / ".z-half.import-1"
-    )  # such as an import that was killed
-    assert newest_run(tmp_path) == tmp_path / "a-new"
-    assert [run.path.name for run in load_runs([tmp_path / "z-old", tmp_path / "a-new"])] == [
-        "z-old",
-        "a-new",
-    ]
-    with pytest.raises(RunFolderError, match="holds no run"):
-        newest_run(tmp_path / "no-run")
+    # Such as an import that was killed, and the project's own runs.
+    shutil.copytree("results/9-old", "results/.z-half.import-1")
+    shutil.copytree("results/9-old", "results/reference/9-older")
+    expected = {"0007-quick": "0007-quick", "0007": "0007-quick", "7": "0007-quick"}
+    expected |= {"latest": "9-old", "9-old": "9-old", "0041-x": "0041-x"}
+    assert {name: load_run(name).path.name for name in expected} == expected
+    assert [path.name for path in runs_of()] == list(created)
+    with pytest.raises(RunFolderError, match="0041-x or 0041-y"):
+        load_run("41")
+    with pytest.raises(RunFolderError, match=r"8: not a run folder.*ccbench list runs"):
+        load_run("8")
+    _written(tmp_path / "7")  # a path comes before a name
+    assert named_run("7") == Path("7")

@@ -17,6 +17,7 @@ from ccbench.machine.host import usable_cores
 from ccbench.runner.planning import (
     RunOptions,
     automatic_backends,
+    automatic_ranks,
     case_bytes,
     devices_missing,
     plan_suite,
@@ -24,6 +25,7 @@ from ccbench.runner.planning import (
     refusals,
     refuse_few_nodes,
     refuse_idle_devices,
+    refuse_what_does_not_fit,
 )
 from ccbench.runner.workers.discovery import LaunchedRanks
 from ccbench.runner.workers.facts import HostFacts
@@ -372,3 +374,38 @@ def test_a_backend_joins_a_suite_where_nothing_of_it_is_missing(
     text = "backends: [cpu]\nwhere_installed: [oneccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n"
     plan = plan_suite(read_suite(text), RunOptions())
     assert sorted({case.backend for case in plan.cases}) == planned
+
+
+def test_more_ranks_than_processors_are_refused_unless_asked_for() -> None:
+    many = automatic_ranks() + 1
+    text = f"{{backends: [cpu, simulated], sweep: {{collective: barrier, ranks: [2, {many}]}}}}"
+    cases = plan_suite(read_suite(text), RunOptions()).cases
+    cure = f"{many} ranks of cpu on .* --ranks {many - 1}, or give --oversubscribe"
+    with pytest.raises(UsageError, match=cure):
+        refuse_what_does_not_fit(cases, RunOptions())
+    refuse_what_does_not_fit(cases, RunOptions(oversubscribe=True))
+    refuse_what_does_not_fit(cases, RunOptions(launch="mpirun"))
+    others = [case for case in cases if case.backend == "simulated" or case.ranks == 2]
+    refuse_what_does_not_fit(others, RunOptions())
+
+
+def test_sizes_beyond_the_memory_are_refused_before_anything_is_measured() -> None:
+    large = replace(CASE, ranks=2, count=1 << 46, size_bytes=1 << 48)
+    cure = "1.5 PiB, and .* GiB of memory are free; write smaller sizes.*--oversubscribe"
+    for backend in ("cpu", "gloo", "cuda-host"):
+        with pytest.raises(UsageError, match=cure):
+            refuse_what_does_not_fit([replace(large, backend=backend)], RunOptions())
+    for backend in ("nccl", "simulated"):
+        refuse_what_does_not_fit([replace(large, backend=backend)], RunOptions())
+    refuse_what_does_not_fit([large], RunOptions(oversubscribe=True))
+
+
+def test_a_plan_is_in_order_of_sizes_although_the_run_is_not() -> None:
+    text = "{backends: [cpu], sweep: {collective: [reduce, broadcast], ranks: 2, size: [1K, 1M, 8]}}"
+    by_size = plan_suite(read_suite(text), RunOptions()).by_size
+    assert [case.size_bytes for case in by_size if case.collective == "reduce"] == [
+        8,
+        1024,
+        1 << 20,
+    ]
+    assert [case.collective for case in by_size] == ["broadcast"] * 3 + ["reduce"] * 3

@@ -463,7 +463,10 @@ def test_resume_adds_the_rounds_that_are_missing(teams: Teams) -> None:
 
 @pytest.mark.parametrize(
     ("name", "collectives", "options"),
-    [("suite.sweep", ["barrier"], {}), ("options.ranks", COLLECTIVES, {"ranks": 3})],
+    [
+        ("suite.sweep", ["barrier"], {}),
+        ("options.ranks", COLLECTIVES, {"ranks": 3, "oversubscribe": True}),
+    ],
 )
 def test_resume_refuses_another_run(
     teams: Teams, name: str, collectives: list[str], options: dict[str, Any]

@@ -223,7 +223,12 @@ COLOURS = {
 }
 """Words of verdicts and their colours (ECMA-48): green, red, yellow."""
 
-_COLOURED = re.compile(rf"\b({'|'.join(COLOURS)})\b(?=[: ]|$)", re.MULTILINE)
+_COLOURED = re.compile(
+    rf"\b(?:{'|'.join(COLOURS)})\b(?=[: ]|$)"
+    r"|(?<!\S)~\d[\d.]*(?: (?:[num]?s|GB/s))?(?: +\(\d[^)]*\))?",
+    re.MULTILINE,
+)
+"""Those words, and doubtful figures with what was expected of them, which are dim."""
 
 
 def wants_colours(stream: TextIO) -> bool:
@@ -236,8 +241,9 @@ def wants_colours(stream: TextIO) -> bool:
 
 
 def with_colours(text: str) -> str:
-    """``text`` with the words of verdicts in their colours."""
-    return _COLOURED.sub(lambda word: f"\x1b[1;{COLOURS[word[1]]}m{word[1]}\x1b[0m", text)
+    """``text`` with the words of verdicts in their colours, and what is in doubt dim."""
+    styles = {word: f"1;{colour}" for word, colour in COLOURS.items()}
+    return _COLOURED.sub(lambda it: f"\x1b[{styles.get(it[0], '2')}m{it[0]}\x1b[0m", text)
 
 
 class WatchedStream:

@@ -113,7 +113,7 @@ COLUMNS = (
         rate_text,
         lambda point: point.busbw if point.group_ranks > 1 else None,
     ),
-    _number("predicted", 5, "predicted_seconds", format_seconds),
+    _number("predicted", 9, "predicted_seconds", format_seconds),
     _number("library says", 4, "library_estimate_seconds", format_seconds),
     _number("of bound", 6, "bound_share", percent),
     ShownColumn("slowest part", right=False, keep=6, value="slowest_group"),

@@ -17,7 +17,7 @@ from ccbench.analysis.speed_verdict import (
 from ccbench.cases.axes import DEFAULT, WORK
 from ccbench.flags import Flag
 from ccbench.model.library.intervals import regime_of
-from ccbench.report.wording import meaning_of, place_of
+from ccbench.report.wording import DOUBTFUL, meaning_of, place_of
 from ccbench.results import Point
 from ccbench.results.keys import Key, grouped
 from ccbench.units import plain, plural
@@ -53,7 +53,7 @@ class CardRow:
 def card_rows(
     points: Sequence[Point], verdicts: Sequence[SpeedVerdict], forced: bool = False
 ) -> tuple[CardRow, ...]:
-    """Return a row for each plain collective among ``points``, the gravest first, then the largest sizes.
+    """Return a row for each plain collective among ``points``, the gravest first, then all_reduce.
 
     Forced algorithms have rows only where the library's own choice was not run; with ``forced`` all have.
     Pairs of ranks, computing beside a collective and the like have figures of their own.
@@ -81,8 +81,8 @@ def card_rows(
             rows,
             key=lambda row: (
                 order.index(row.word),
-                -(row.largest.size_bytes if row.largest else -1),
                 place_of(row.collective),
+                -(row.largest.size_bytes if row.largest else -1),
             ),
         )
     )
@@ -118,7 +118,8 @@ def _row(subject: str, members: Sequence[Point], verdicts: Sequence[SpeedVerdict
         expected = regime.expected
         if point.predicted_seconds and not expected:
             expected = f"predicted {regime.figure(point.predicted_seconds)}"
-        cells.append((point.size, regime.figure(point.median_seconds or 0.0), expected))
+        figure = regime.figure(point.median_seconds or 0.0)
+        cells.append((point.size, DOUBTFUL * (not point.trusted) + figure, expected))
     return CardRow(
         plain(subject),
         own.word if own else None,

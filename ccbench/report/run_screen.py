@@ -86,7 +86,11 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
     else:
         lines += ["", *card_lines(rows, card_rows(points, verdicts, forced=True), width)]
         lines += lines_of(
-            [f"three sizes of {plural(len(points), 'case')}; --all shows every case"]
+            [
+                f"three sizes of {plural(len(points), 'case')}"
+                + f", {DOUBTFUL} flagged as doubtful" * (not all(p.trusted for p in points))
+                + "; --all shows every case"
+            ]
         )
     # Whom health blames stands in the answer.
     grave = [
@@ -100,47 +104,61 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
 
 
 def card_lines(judged: Sequence[CardRow], every: Sequence[CardRow], width: int) -> list[str]:
-    """The card as a table; forced algorithms, which no verdict is on, stand beside the library's choice."""
+    """The card as a table; forced algorithms, which no verdict is on, stand beside the library's choice.
+
+    Backend, ranks and sizes that rows share stand in the header, so that a narrow screen has room for what is
+    expected.
+    """
     subjects = [row.subject for row in judged]
-    rows = sorted(every, key=lambda row: (row.subject not in subjects, row.subject))
-    word = ShownColumn(
-        "verdict",
-        right=False,
-        keep=9,
-        tells=True,
-        show=lambda row: row.word.value if row.word else "",
-    )
-    # No column of verdicts where there can be none.
-    columns = (*[word] * any(row.word for row in judged), *CARD_COLUMNS)
+    rows = sorted(every, key=lambda row: row.subject not in subjects)
+    backends = {row.subject.split()[0] for row in rows}
+    teams = {row.subject.partition(", ")[2] for row in rows}
+    prefix = f"{backends.pop()} " if len(backends) == 1 else ""
+    suffix = f", {teams.pop()}" if len(teams) == 1 else ""
+    columns = [
+        ShownColumn(
+            f"{prefix.rstrip()}{suffix}".removeprefix(", ") or "collective",
+            right=False,
+            keep=12,
+            tells=True,
+            show=lambda row: row.subject.removeprefix(prefix).removesuffix(suffix),
+        ),
+        *map(_cell_column, [rows] * 3, range(3)),
+        ShownColumn("(expected)", right=False, keep=11, show=_expected),
+    ]
+    if any(row.word for row in judged):
+        word = ShownColumn("verdict", right=False, keep=9, tells=True, show=_word)
+        columns.insert(0, word)
     lines = fitted_lines(table_of(columns, rows[:MOST_ROWS]), width)
     return [*lines, *beyond(rows, MOST_ROWS)]
 
 
-def _cell(place: int) -> Callable[[CardRow], str]:
-    """Size and figure of one of a row's sizes; of one alone, only the last place has it."""
+def _word(row: CardRow) -> str:
+    return row.word.value if row.word else ""
+
+
+def _cell_column(rows: Sequence[CardRow], place: int) -> ShownColumn:
+    """Column of the figures at one of three sizes; of one size alone, only the last place has it."""
+
+    def cell(row: CardRow) -> tuple[str, str, str]:
+        at = place - 3 + len(row.cells)
+        return row.cells[at] if at >= 0 else ("", "", "")
+
+    sizes = Counter(cell(row)[0] for row in rows if cell(row)[0])
+    usual = sizes.most_common(1)[0][0] if sizes else ""
 
     def text(row: CardRow) -> str:
-        at = place - 3 + len(row.cells)
-        if at < 0:
-            return ""
-        size, measured, _ = row.cells[at]
-        return f"{size} {measured}" if row.largest and row.largest.busbw else measured
+        size, measured, _ = cell(row)
+        return measured if size == usual else f"{size} {measured}".strip()
 
-    return text
+    return ShownColumn(usual or "-", keep=(4, 3, 11)[place], show=text)
 
 
-CARD_COLUMNS = (
-    ShownColumn("collective", right=False, keep=12, tells=True, value="subject"),
-    ShownColumn("small", keep=10, show=_cell(0)),
-    ShownColumn("middle", keep=8, show=_cell(1)),
-    ShownColumn("large", keep=11, show=_cell(2)),
-    ShownColumn(
-        "at the large size",
-        right=False,
-        keep=5,
-        show=lambda row: row.cells[-1][2] if row.cells else "",
-    ),
-)
+def _expected(row: CardRow) -> str:
+    """``(12 to 19)`` at the largest size, in the unit of what was measured, or with its own."""
+    _, measured, expected = row.cells[-1] if row.cells else ("", "", "")
+    text = expected.partition(" ")[2].removesuffix(measured[measured.find(" ") :])
+    return f"({text})" if text else ""
 
 
 @dataclass(frozen=True)

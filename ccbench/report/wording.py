@@ -29,7 +29,7 @@ from ccbench.analysis.speed_verdict import (
     speed_verdicts,
 )
 from ccbench.analysis.winner import winner_sentence
-from ccbench.cases.axes import NO_ROOT, setting_labels
+from ccbench.cases.axes import DEFAULT, NO_ROOT, setting_labels
 from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.findings import Finding
@@ -397,32 +397,73 @@ def place_of(collective: str) -> int:
 
 
 def measured_text(points: Sequence[Point]) -> str:
-    """Say how many cases gave a result, of what, and the most that was reached."""
+    """Say how many cases are correct, how fast one curve is at its ends, how noisy times are, and who disturbed them.
+
+    Cases without a result come first. The curve is that of the collective that stands first in tables, with the
+    default algorithm and the most ranks, of the first backend. Noise is the width of the median's interval over
+    the median, the middle one of all cases.
+    """
     if not points:
         return "The run holds no case."
-    ok = [point for point in points if point.status == Status.OK]
     label = provenance(points)
-    collectives = ", ".join(sorted({point.collective for point in points}))
-    backends = ", ".join(sorted({point.backend for point in points}))
+    ok = [point for point in points if point.status == Status.OK]
+    statuses = Counter(point.status for point in points)
+    lost = ", ".join(
+        f"{statuses[status]} {status.value.replace('_', ' ')}"
+        for status in sorted({*Status} - {Status.OK}, key=[*Status].index)
+        if statuses[status]
+    )
     verb = {SIMULATED: "computed by a model", EMULATION: "emulated"}.get(label, "measured")
-    verb = imported_from(points) or verb
-    idle = Counter(
-        point.status.value
-        for point in points
-        if point.status in (Status.UNSUPPORTED, Status.SKIPPED)
-    )
-    counts = ", ".join(f"{count} {status}" for status, count in sorted(idle.items()))
-    rest = f" ({counts})" * bool(idle)
-    text = (
-        f"{len(ok)} of {plural(len(points), 'case')} {verb}{rest}: {collectives} on {backends}."
-    )
-    rated = [one for one in ok if one.busbw and one.group_ranks > 1 and one.of_links]
-    # A single rank moves nothing over a link, nor do ranks that share a device or were emulated.
-    fastest = max(rated, key=lambda one: one.busbw or 0.0, default=None)
-    if fastest is not None:
-        text += f" Peak bus bandwidth {fastest.busbw:.4g} GB/s ({fastest.label})."
+    if verb == "measured" and all(point.wrong_elements == 0 for point in ok):
+        verb = "correct"
+    parts = [
+        lost,
+        f"{len(ok)} of {plural(len(points), 'case')} {imported_from(points) or verb}",
+    ]
+    real = [point for point in ok if point.is_timed and not point.emulated]
+    widths = [
+        ((point.high_seconds or 0.0) - point.low_seconds) / (point.median_seconds or 1.0)
+        for point in real
+        if point.low_seconds is not None
+    ]
+    loaded = sum(not _LOADED.isdisjoint(point.flags) for point in ok)
+    parts += [_ends_of_curve(real), f"noise {percent(median(widths))}" if widths else ""]
+    if 2 * loaded > len(ok):
+        parts.append(f"other programs were running ({loaded} of {plural(len(ok), 'case')})")
     where = f" for {machines_of(points)}" if label == SIMULATED and points[0].machine else ""
-    return f"{label}{where}: {text}" if label else text
+    return f"{label}{where}: " * bool(label) + "; ".join(filter(None, parts)) + "."
+
+
+_LOADED = frozenset((Flag.OTHER_LOAD, Flag.CPU_CONTENTION))
+
+
+def _ends_of_curve(points: Sequence[Point]) -> str:
+    """``all_reduce over 2 ranks on cpu 0.66 us at 64 B, 14.7 GB/s busbw at 16 MiB``; "" of no times."""
+    first = min(
+        points,
+        key=lambda point: (
+            place_of(point.collective),
+            bool(point.pair) + (point.mode != "streaming") + (point.algorithm != DEFAULT),
+            -point.group_ranks,
+        ),
+        default=None,
+    )
+    if first is None:
+        return ""
+    curve = sorted(
+        (point for point in points if CURVE(point) == CURVE(first)),
+        key=lambda point: point.size_bytes,
+    )
+    small, large = curve[0], curve[-1]
+    words = [first.collective, *[first.algorithm] * (first.algorithm != DEFAULT)]
+    text = f"{' '.join(words)} over {plural(first.group_ranks, 'rank')} on {first.backend}"
+    text += f" {format_seconds(float(f'{small.median_seconds:.3g}'))} at {small.size}"
+    # A single rank moves nothing over a link, nor do ranks that share a device.
+    if large.busbw and large.group_ranks > 1 and large.of_links:
+        text += f", {float(f'{large.busbw:.3g}'):g} GB/s busbw" + f" at {large.size}" * (
+            large is not small
+        )
+    return text
 
 
 def closeness(points: Sequence[Point]) -> list[str]:

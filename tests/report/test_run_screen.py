@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord
 from ccbench.cli.output import wants_colours, with_colours
+from ccbench.model import PredictionInterval
 from ccbench.report.page_card import CardRow, headline
 from ccbench.report.run_screen import ALL, CARD, LAYOUTS, NCCL_TESTS, run_screen, verdict_rows
-from ccbench.results import Run
+from ccbench.results import Run, RunFolder, load_run
 from tests.analysis import test_speed_verdict as of_gpus
 
 from . import synthetic
@@ -57,7 +60,7 @@ def test_processors_have_no_verdict_and_the_first_line_says_what_was_measured(
     measured: Run,
 ) -> None:
     first, *lines = run_screen(measured, 100, folds=False)
-    assert first.startswith("16 of 16 cases measured: all_reduce on cpu. Peak bus bandwidth ")
+    assert first.startswith("16 of 16 cases correct; all_reduce ring over 4 ranks on cpu ")
     assert not any("CANNOT SAY" in line or "verdict" in line for line in lines)
 
 
@@ -110,7 +113,8 @@ def test_a_sweep_has_the_columns_and_closing_lines_of_nccl_tests(measured: Run) 
 def test_words_of_verdicts_are_coloured_and_other_words_are_not() -> None:
     assert with_colours("NORMAL: nccl") == "\x1b[1;32mNORMAL\x1b[0m: nccl"
     assert with_colours("SLOW: x\nCANNOT SAY: y").count("\x1b[1;3") == 2
-    for text in ("ABNORMAL: x", "SLOWLY", "the NORMALISED"):
+    assert with_colours("a  ~2 GB/s  (1 to 3)") == "a  \x1b[2m~2 GB/s  (1 to 3)\x1b[0m"
+    for text in ("ABNORMAL: x", "SLOWLY", "the NORMALISED", "~/run", "a~2 us"):
         assert with_colours(text) == text
 
 
@@ -142,9 +146,30 @@ def test_forced_algorithms_stand_beside_the_default_without_a_verdict(tmp_path: 
     run = synthetic.write_run(
         tmp_path / "run", synthetic.sweep(algorithms=["default", "ring", "tree"], last=18)
     )
-    rows = [line for line in run_screen(run, 200, CARD) if line.startswith("cpu all_reduce")]
-    assert "ring" in rows[1]
-    assert "tree" in rows[2]
+    rows = [line for line in run_screen(run, 200, CARD) if line.startswith("all_reduce")]
+    assert rows[1].startswith("all_reduce ring ")
+    assert rows[2].startswith("all_reduce tree ")
+
+
+def test_eighty_columns_have_the_range_that_is_expected_and_all_reduce_first(
+    tmp_path: Path,
+) -> None:
+    cases = [*synthetic.sweep("all_gather", last=24), *synthetic.sweep(last=20)]
+    with RunFolder.create(tmp_path / "run", synthetic.MANIFEST) as folder:
+        for case in cases:
+            price = synthetic.prediction(case)
+            seconds = price.predicted_seconds
+            interval = PredictionInterval(0.85 * seconds, 1.35 * seconds)
+            measured = synthetic.measurement(case, np.random.default_rng(1))
+            measured = synthetic.flagged(measured, "cpu_contention")
+            folder.write(measured, replace(price, interval=interval))
+    lines = run_screen(load_run(tmp_path / "run"), 80, CARD)
+    blank = lines.index("")
+    first, (header, *rows) = " ".join(lines[:blank]), lines[blank + 1 :]
+    assert first.endswith("other programs were running (14 of 14 cases).")
+    assert re.fullmatch(r"cpu, 4 ranks +1 KiB +16 KiB +1 MiB  \(expected\)", header)
+    assert re.fullmatch(r"all_reduce ring .* ~[\d.]+ GB/s  \([\d.]+ to [\d.]+\)", rows[0])
+    assert re.match(r"all_gather ring .* 16 MiB ~[\d.]+ GB/s  \(", rows[1])
 
 
 @pytest.mark.parametrize("width", [60, 100, 300])

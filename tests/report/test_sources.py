@@ -109,7 +109,10 @@ def test_an_imported_run_says_so_and_draws_no_interval(tmp_path: Path) -> None:
             "times as printed (mean), without samples or interval" in note
             for note in figure.footnote
         )
-    assert "imported from a.txt (nccl-tests 2.13.8): all_reduce on cpu" in verdict_lines(run)[0]
+    assert (
+        "imported from a.txt (nccl-tests 2.13.8); all_reduce ring over 4 ranks"
+        in verdict_lines(run)[0]
+    )
 
 
 def test_several_sources_are_counted_and_measured_points_are_not_called_imported(

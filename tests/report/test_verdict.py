@@ -23,7 +23,11 @@ def _slow(factor: float) -> Edit:
 
 def test_a_clean_run_is_summed_up_without_complaints(tmp_path: Path) -> None:
     lines = verdict_lines(write_run(tmp_path / "run", sweep()))
-    assert lines[0].startswith("9 of 9 cases measured: all_reduce on cpu. Peak bus bandwidth")
+    assert re.fullmatch(
+        r"9 of 9 cases correct; all_reduce ring over 4 ranks on cpu [\d.]+ us at 1 KiB, "
+        r"[\d.]+ GB/s busbw at 64 MiB; noise [\d.]+ %\.",
+        lines[0],
+    )
     assert any(
         "Median error of the prediction" in line and "above the prediction" in line
         for line in lines
@@ -50,7 +54,7 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
     assert lines[0].startswith(
         "WRONG: cpu all_reduce ring, 4 ranks: 1 of 9 cases gave wrong results"
     )
-    assert lines[1].startswith("6 of 9 cases measured (1 unsupported)")
+    assert lines[1].startswith("1 wrong, 1 unsupported, 1 timed out; 6 of 9 cases correct; ")
     wrong, hung, doubt, more = lines[-4:]
     assert wrong.startswith("Problem: WRONG RESULTS in 1 case; worst: ")
     assert "5 wrong elements" in wrong
@@ -108,7 +112,7 @@ def test_one_rank_is_not_held_against_a_bound(tmp_path: Path) -> None:
         write_run(tmp_path / "run", sweep("broadcast", ["binomial_tree"], ranks=1))
     )
     assert not any("bound" in line.lower() and "of the bound" in line for line in lines)
-    assert "Peak" not in lines[0]
+    assert "busbw" not in lines[0]
 
 
 def test_a_run_in_which_nothing_ran_says_why_the_most_frequent_reason_first(
@@ -139,10 +143,10 @@ def test_where_a_case_was_begun_what_is_unsupported_is_only_counted(tmp_path: Pa
         for n in range(8)
     }
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
-    assert lines[0].startswith("1 of 9 cases measured (8 unsupported): ")
+    assert lines[0].startswith("8 unsupported; 1 of 9 cases correct; ")
     edits[8] = lambda measurement: failed(measurement, Status.FAILED, "rank 1 died")
     lines = verdict_lines(write_run(tmp_path / "failed", sweep(), edits))
-    assert lines[0].startswith("0 of 9 cases measured (8 unsupported): ")
+    assert lines[0].startswith("8 unsupported, 1 failed; 0 of 9 cases correct.")
     assert any("1 case failed; first: " in line and "rank 1 died" in line for line in lines)
 
 
@@ -161,7 +165,7 @@ def test_empty_and_failed_runs_and_unreadable_files_are_told(tmp_path: Path) -> 
         for number in range(9)
     }
     lines = verdict_lines(write_run(tmp_path / "failed", sweep(), edits))
-    assert lines[0] == "0 of 9 cases measured: all_reduce on cpu."
+    assert lines[0] == "9 failed; 0 of 9 cases correct."
     assert lines[1].startswith("Problem: 9 cases failed; ")
     empty = replace(write_run(tmp_path / "unread", []), problems=("x.parquet: cannot be read",))
     assert not any("no case's file" in line for line in verdict_lines(empty))

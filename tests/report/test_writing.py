@@ -78,7 +78,7 @@ def test_several_runs_are_drawn_together_and_told_apart(tmp_path: Path) -> None:
     assert "monday" in text
     assert "friday" in text
     page = (tmp_path / "both" / "report.md").read_text(encoding="utf-8")
-    assert "* monday: 5 of 5 cases measured" in page
+    assert "* monday: 5 of 5 cases correct" in page
 
 
 def test_a_baseline_is_in_the_files(tmp_path: Path) -> None:

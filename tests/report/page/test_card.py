@@ -108,7 +108,7 @@ def test_what_nobody_knows_of_healthy_systems_is_not_called_normal(tmp_path: Pat
     part = part_of(run)
     assert {row.word for row in part.card} == {None}
     assert len(part.card) == 2
-    assert " cases measured: all_reduce on cpu." in part.sentences[0]
+    assert "cases correct; all_reduce ring over 4 ranks on cpu" in part.sentences[0]
     assert part.card[0].cells[0][2].startswith("predicted ")
 
 

@@ -177,7 +177,7 @@ def test_the_verdict_is_a_few_sentences_the_worst_findings_last(run: Run) -> Non
         Finding("note", "y", (), "", "", "z"),
     ]
     measured, predicted, bound, worst = sentences(points_of(run), found)
-    assert measured.startswith("18 of 18 cases measured")
+    assert measured.startswith("18 of 18 cases correct; all_reduce")
     assert "Median error of the prediction" in predicted
     assert "of the bound" in bound
     assert worst == "1 problem found, first: The cable is loose."

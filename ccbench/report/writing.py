@@ -93,7 +93,9 @@ def write_report(
     unknown = [one for one in formats if one not in FORMATS]
     if unknown or not formats:
         seen = repr(unknown[0]) if unknown else "nothing"
-        raise UsageError(f"report: format is {seen}, expected one of {', '.join(FORMATS)}, or junit alone")
+        raise UsageError(
+            f"report: format is {seen}, expected one of {', '.join(FORMATS)}, or junit alone"
+        )
     suffix = output.suffix.lstrip(".") if output is not None and not output.is_dir() else ""
     if suffix in ("png", "svg"):
         raise UsageError(

@@ -192,7 +192,8 @@ def test_what_is_no_trace_is_refused(ccbench: Command) -> None:
     )
     Path("dump.pkl").write_bytes(b"\x80\x04\x95")
     for command in ("replay", "check"):
-        assert "a pickle that is damaged or cut off" in ccbench(command, "dump.pkl").err
+        ended = ccbench(command, "dump.pkl")
+        assert "a pickle that is damaged or cut off" in ended.out + ended.err
 
 
 def test_a_rank_under_mpirun_does_not_replay(

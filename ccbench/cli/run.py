@@ -58,6 +58,7 @@ NOT_REPEATED = {
     "time_limit_seconds",
     "no_report",
     "quiet",
+    "verbose",
     "save",
     "as_json",
 }
@@ -144,6 +145,7 @@ READING_MODULES = (
 )
 @click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Progress of every case.")
 @sweep_options
 @click.option(
     "--save",
@@ -159,6 +161,7 @@ def run(
     plan: bool,
     no_report: bool,
     quiet: bool,
+    verbose: bool,
     save: Path | None,
     gate: str | None,
     every: bool,
@@ -219,7 +222,7 @@ def run(
         _print_plan(planned, as_json)
         return 0
     try:
-        outcome = run_suite(loaded, options, progress_for(sys.stderr, quiet))
+        outcome = run_suite(loaded, options, progress_for(sys.stderr, quiet, every=verbose))
     except Terminated as stop:  # before the first case
         say(f"ccbench: {_stopped_by(stop.exit_code)} before the first case")
         return stop.exit_code

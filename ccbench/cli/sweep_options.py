@@ -104,7 +104,7 @@ GROUPS = {
     "schedule_files registered graph blocking aggregated",
     "On what": "ranks oversubscribe gpus threads processes machine launch racks allow_libraries",
     "How long": "rounds samples warmup time_limit_seconds",
-    "Where to, and what to show": "output resume save plan no_report quiet gate every as_json",
+    "Where to, and what to show": "output resume save plan no_report quiet verbose gate every as_json",
 }
 """Options of ``run`` by the parameter's name."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
 from ccbench.cases.axes import OVERLAP, Case
@@ -17,10 +17,9 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.model import Prediction
 from ccbench.runner.measure import rounds_of
 from ccbench.stats import rounds_interval
-from ccbench.units import format_rate, format_seconds, format_size, plural
+from ccbench.units import format_rate, format_seconds, format_size
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.progress import TaskID
 
 Clock = Callable[[], float]
@@ -29,17 +28,15 @@ Clock = Callable[[], float]
 DRAWN_SECONDS = 0.1
 """Least time between two drawings on a terminal; one takes some milliseconds."""
 
-RESULT_COLUMNS = ("case", "time", "bus bandwidth", "prediction")
-MOST_RESULTS = 8
-LINES_BESIDE = 4
-"""Results that a terminal shows while others are measured, and lines that it keeps for the rest."""
-
 
 class Progress:
     """Receiver of a run's reports, here silent; calls come from one thread, in this order."""
 
     def started(self, left: int) -> None:
-        """The run begins, and so many rounds are to come."""
+        """The run begins, and so many rounds of cases are to come."""
+
+    def round_started(self, number: int, planned: int, cases: Sequence[Case]) -> None:
+        """A round begins, of so many that are planned, and goes through ``cases`` in this order."""
 
     def case_started(self, case: Case) -> None:
         """A round of the case begins."""
@@ -101,6 +98,29 @@ class TolerantStream:
         return getattr(self._stream, "encoding", None) or "ascii"
 
 
+def _median_seconds(measurement: Measurement) -> float:
+    return rounds_interval(measurement.samples_seconds, rounds_of(measurement)).median
+
+
+def label_text(case: Case) -> str:
+    """The case's label, with its size as people read it."""
+    return case.label.replace(f"{case.size_bytes} B", format_size(case.size_bytes), 1)
+
+
+def span_text(measurements: Iterable[Measurement]) -> str:
+    """``64 B 2.96 us ... 16 MiB 11.5 ms``: the fastest case of the smallest size and of the largest; '' of none."""
+    timed = [
+        (measurement.case.size_bytes, _median_seconds(measurement))
+        for measurement in measurements
+        if measurement.status is Status.OK and measurement.samples_seconds
+    ]
+    ends = (min(timed), min(timed, key=lambda each: (-each[0], each[1]))) if timed else ()
+    figures = (
+        f"{format_size(size)} " * bool(size) + format_seconds(took) for size, took in ends
+    )
+    return " ... ".join(dict.fromkeys(figures))
+
+
 def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
     """Return the outcome of a case: ``12.3 us, 85.2 GB/s busbw, predicted 11 us`` or status and detail."""
     if measurement.status is not Status.OK or not measurement.samples_seconds:
@@ -108,7 +128,7 @@ def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
         if measurement.wrong_elements:
             words.append(f"({measurement.wrong_elements} wrong elements)")
         return " ".join(words) + (f": {measurement.detail}" if measurement.detail else "")
-    seconds = rounds_interval(measurement.samples_seconds, rounds_of(measurement)).median
+    seconds = _median_seconds(measurement)
     words = [format_seconds(seconds)]
     case = measurement.case
     row = COLLECTIVES.get(case.collective)
@@ -141,10 +161,6 @@ def left_text(took_seconds: float, done: int, left: int) -> str:
     return f"left {clock_text(took_seconds / done * left)}" if done and left else ""
 
 
-def _short(case: Case) -> str:
-    return f"{case.collective} {case.algorithm} {format_size(case.size_bytes)} {case.backend}"
-
-
 def _is_news(measurement: Measurement, reported: set[str]) -> bool:
     """Return whether a case went wrong, or is unsupported for a reason not among those ``reported``."""
     if measurement.status is not Status.UNSUPPORTED:
@@ -155,129 +171,140 @@ def _is_news(measurement: Measurement, reported: set[str]) -> bool:
 
 
 class PlainProgress(Progress):
-    """Lines for a log: one for every case when it is first measured, and at once where one goes wrong.
+    """Lines for a log: one for each collective of a round, as it ends, and at once for a case that goes wrong.
 
-    interval_seconds: least time between two lines about further rounds; the last one always has its line.
+    every: one for every round of every case instead.
     """
 
     def __init__(
-        self,
-        stream: TextIO | None,
-        interval_seconds: float = 2.0,
-        clock: Clock = time.monotonic,
+        self, stream: TextIO | None, every: bool = False, clock: Clock = time.monotonic
     ) -> None:
         self._stream = TolerantStream(stream)
-        self._interval_seconds = interval_seconds
+        self._every = every
         self._clock = clock
         self._began = clock()
-        self._done = 0
-        self._spoke_at = float("-inf")
+        self._done = self._left = 0
         self._told: set[str] = set()
-        self._measured: set[str] = set()
+        self._round = ""
+        self._waiting: list[Case] = []
+        self._measured: dict[str, list[Measurement]] = {}
 
     def started(self, left: int) -> None:
-        """Say how much there is to do."""
-        self._began = self._clock()
-        self.note(plural(left, "round"))
+        """Time runs from here."""
+        self._began, self._left = self._clock(), left
+
+    def round_started(self, number: int, planned: int, cases: Sequence[Case]) -> None:
+        """Close the round before; its last cases may have been skipped."""
+        self._waiting = []
+        self._close()
+        self._waiting = list(cases)
+        self._round = f"round {number}" + f" of {planned}" * (number <= planned)
 
     def case_finished(
         self, measurement: Measurement, prediction: Prediction | None, left: int
     ) -> None:
-        """One line, unless it is a further round right after the last line."""
-        self._done += 1
-        # A log of every round hides the line that matters.
-        now = self._clock()
-        again = measurement.case.case_id in self._measured
-        self._measured.add(measurement.case.case_id)
-        dispensable = not _is_news(measurement, self._told) and left > 0 and again
-        if dispensable and now - self._spoke_at < self._interval_seconds:
-            return
-        self._spoke_at = now
-        ending = left_text(now - self._began, self._done, left)
-        self.note(
-            f"[{self._done}/{self._done + left}] {measurement.case.label}: "
-            f"{result_text(measurement, prediction)}{ending and f' ({ending})'}"
-        )
+        """A line where the case went wrong or was its collective's last of the round."""
+        self._done, self._left = self._done + 1, left
+        case = measurement.case
+        if _is_news(measurement, self._told) or self._every:
+            self.note(
+                f"[{self._done}/{self._done + left}] {label_text(case)}: "
+                f"{result_text(measurement, prediction)}{self._ending()}"
+            )
+        self._measured.setdefault(case.collective, []).append(measurement)
+        # What stood before it and did not end was skipped.
+        if case in self._waiting:
+            del self._waiting[: self._waiting.index(case) + 1]
+        self._close()
 
     def note(self, text: str) -> None:
         """One line at once."""
         self._stream.write(one_line(text) + "\n")
         self._stream.flush()
 
+    def finished(self) -> None:
+        """Close the last round."""
+        self._waiting = []
+        self._close()
 
-class LiveProgress(Progress):
-    """A table of the last results on a terminal, and a bar below it with the case that runs and the time left.
+    def _close(self) -> None:
+        """One line for each collective for which no case waits."""
+        ended = [
+            name
+            for name in self._measured
+            if all(case.collective != name for case in self._waiting)
+        ]
+        for name in ended:
+            text = span_text(self._measured.pop(name))
+            if text and not self._every:
+                self.note(f"{self._round}  {name}  {text}{self._ending()}")
+
+    def _ending(self) -> str:
+        left = left_text(self._clock() - self._began, self._done, self._left)
+        return left and f"  ({left})"
+
+
+class LiveProgress(PlainProgress):
+    """The same lines on a terminal, and a bar below them with the case that runs and the time left.
 
     Redrawn at most every DRAWN_SECONDS, so that short cases do not wait for it.
     """
 
-    def __init__(self, stream: TextIO | None, width: int | None = None) -> None:
+    def __init__(
+        self, stream: TextIO | None, every: bool = False, width: int | None = None
+    ) -> None:
         from rich.console import Console
-        from rich.live import Live
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
 
-        console = Console(
-            file=cast(TextIO, TolerantStream(stream)), width=width, highlight=False
-        )
+        super().__init__(stream, every)
+        console = Console(file=cast(TextIO, self._stream), width=width, highlight=False)
         columns = [
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             *([] if console.width < 60 else [BarColumn(bar_width=20)]),
             TextColumn("{task.fields[left]}"),
             TextColumn("{task.description}", markup=False),
         ]
-        self._console = console
-        self._bar = Bar(*columns, console=console, auto_refresh=False)
-        self._results: dict[str, str] = {}
         # No refresh thread: see the head of this module.
-        self._live = Live(
+        self._bar = Bar(
+            *columns,
             console=console,
             auto_refresh=False,
             transient=True,
             redirect_stdout=False,  # stdout belongs to the result
             redirect_stderr=False,
-            get_renderable=self._drawing,
         )
         self._drawn_at = float("-inf")
         self._task: TaskID | None = None
-        self._done = 0
-        self._began, self._left = 0.0, 0
-        self._told: set[str] = set()
 
     def started(self, left: int) -> None:
         """Draw the empty bar."""
-        self._began, self._left = time.monotonic(), left
+        super().started(left)
         self._task = self._bar.add_task("", total=left, left="")
-        self._live.start()
-        self._live.refresh()
+        self._bar.start()
 
     def case_started(self, case: Case) -> None:
         """Show the case beside the bar."""
-        self._move(_short(case))
+        self._move(case)
 
     def case_finished(
         self, measurement: Measurement, prediction: Prediction | None, left: int
     ) -> None:
-        """Move the bar and show the result; a case that went wrong leaves its line above both."""
-        self._done, self._left = self._done + 1, left
-        result = result_text(measurement, prediction)
-        if _is_news(measurement, self._told):
-            self.note(f"{measurement.case.label}: {result}")
-        name = _short(measurement.case)
-        self._results.pop(name, None)
-        self._results[name] = result
-        self._move(name)
+        """Move the bar."""
+        super().case_finished(measurement, prediction, left)
+        self._move(measurement.case)
 
     def note(self, text: str) -> None:
-        """One line above the table."""
-        self._console.print(one_line(text), markup=False, soft_wrap=True)
+        """One line above the bar."""
+        self._bar.console.print(one_line(text), markup=False, soft_wrap=True)
 
     def finished(self) -> None:
-        """Take table and bar away and give the cursor back."""
-        self._live.stop()
+        """Take the bar away and give the cursor back."""
+        super().finished()
+        self._bar.stop()
 
-    def _move(self, description: str) -> None:
-        now = time.monotonic()
+    def _move(self, case: Case) -> None:
+        now = self._clock()
         if self._task is None or (now - self._drawn_at < DRAWN_SECONDS and self._left):
             return
         self._drawn_at = now
@@ -285,34 +312,25 @@ class LiveProgress(Progress):
             self._task,
             total=self._done + self._left,
             completed=self._done,
-            description=one_line(description),
+            description=one_line(label_text(case)),
             left=left_text(now - self._began, self._done, self._left),
         )
-        self._live.refresh()
-
-    def _drawing(self) -> RenderableType:
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table.grid(padding=(0, 2))
-        for _ in RESULT_COLUMNS:
-            table.add_column(no_wrap=True, overflow="ellipsis")
-        rows = min(MOST_RESULTS, max(0, self._console.height - LINES_BESIDE))
-        for name, result in list(self._results.items())[len(self._results) - rows :]:
-            # Only the first of them has a column where words follow instead of figures.
-            cells = [name, *result.split(", ", len(RESULT_COLUMNS) - 2)]
-            table.add_row(*(Text(one_line(cell)) for cell in cells))
-        return Group(table, self._bar.get_renderable())
+        self._bar.refresh()
 
 
 def progress_for(
-    stream: TextIO | None, quiet: bool = False, variables: Mapping[str, str] | None = None
+    stream: TextIO | None,
+    quiet: bool = False,
+    variables: Mapping[str, str] | None = None,
+    every: bool = False,
 ) -> Progress:
-    """The display that suits ``stream``: live on a terminal that can move its cursor, else plain lines."""
+    """The display that suits ``stream``: with a bar on a terminal that can move its cursor, else lines alone.
+
+    every: a line for every case.
+    """
     if quiet or stream is None:
         return Progress()
     terminal = (os.environ if variables is None else variables).get("TERM", "")
     if TolerantStream(stream).isatty() and terminal not in ("dumb", "unknown", ""):
-        return LiveProgress(stream)
-    return PlainProgress(stream)
+        return LiveProgress(stream, every)
+    return PlainProgress(stream, every)

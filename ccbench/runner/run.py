@@ -328,7 +328,9 @@ class _Run:
                             ):
                                 self._team(case)
                 made = min(map(self._rounds_of, left))
-                for case in turned(left) if made % 2 else left:
+                in_turn = turned(left) if made % 2 else left
+                self._progress.round_started(made + 1, self._sampling.rounds, in_turn)
+                for case in in_turn:
                     if self._is_late():
                         self._progress.note("the time limit is spent")
                         return False

@@ -267,4 +267,4 @@ def test_a_damaged_trace_without_an_event_is_refused(
     ended = ccbench(command, "rank0.json")
     assert ended.code == (3 if command == "check" else 2)
     words = "rank0.json: damaged or cut off before its first event; nothing of it can be read, record it again"
-    assert words in ended.err
+    assert words in ended.out + ended.err

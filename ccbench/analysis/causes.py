@@ -37,13 +37,15 @@ Systems = tuple[LibrarySystem, ...]
 class Rule:
     """One thing that may be amiss.
 
-    check: what to look at. systems: what it makes of a healthy system, at its mildest and its worst; () where
+    code: its own for ever. check: what to look at.
+    systems: what it makes of a healthy system, at its mildest and its worst; () where
     it cannot be. shown_by: in variables, NCCL's messages and flags of cases. ruled_out_by: likewise,
     unless the channels of other GPUs show it. slows_small: small messages
     suffer as well. slows: factors on the prices, mildest and worst. needs_sign: systems on which a fitting rate
     is not enough, since anything slow would fit, or since such a machine is not known to fail so.
     """
 
+    code: str
     name: str
     check: str
     systems: Callable[[LibrarySystem], Systems]
@@ -110,6 +112,7 @@ def _sockets(system: LibrarySystem) -> Systems:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        "C501",
         "sockets (over InfiniBand: IPoIB) instead of the network's own transport",
         "NCCL_DEBUG=INFO must say NET/IB or the plug-in's name, not NET/Socket or 'Using network Socket'; "
         "else the plug-in and its library path, NCCL_IB_HCA, NCCL_IB_DISABLE, 'ulimit -l' in the container",
@@ -119,12 +122,14 @@ RULES: tuple[Rule, ...] = (
         slows_small=True,
     ),
     Rule(
+        "C502",
         "one NIC of each node instead of all",
         "the line 'NET/IB : Using' of NCCL_DEBUG=INFO must list every NIC; NCCL_IB_HCA, links that are down",
         lambda system: _nics(system, 1),
         r"^NCCL_IB_HCA==?\w+_\d+(?::\d)?(?!\S)",
     ),
     Rule(
+        "C503",
         "no GPUDirect RDMA, or NICs that are not beside their GPUs",
         "'GDRDMA' behind NET/IB in NCCL_DEBUG=INFO; nvidia-peermem or dma-buf; PIX or PXB between GPU and "
         "NIC in 'nvidia-smi topo -m', inside the container or VM too; PCIe ACS off",
@@ -134,17 +139,20 @@ RULES: tuple[Rule, ...] = (
         slows_small=True,
     ),
     Rule(
+        "C504",
         "half of the NICs of each node",
         "'ibstat' or 'rdma link' on every node: ports that are down or at a lower rate; NCCL_IB_HCA",
         lambda system: _nics(system, (system.network.per_node if system.network else 0) // 2),
     ),
     Rule(
+        "C505",
         "PCIe instead of NVLink",
         "NV and a number between all GPUs in 'nvidia-smi topo -m'; 'nvidia-smi nvlink -s'; with NVSwitches "
         "the fabric manager's log",
         lambda system: _inside(system, Intra.PCIE),
     ),
     Rule(
+        "C506",
         "no peer access between GPUs, so that data pass through host memory",
         "'via SHM' in NCCL_DEBUG=INFO; NCCL_P2P_DISABLE, IOMMU and ACS; 'nvidia-smi topo -p2p r'",
         lambda system: _inside(system, Intra.HOST),
@@ -153,6 +161,7 @@ RULES: tuple[Rule, ...] = (
         needs_sign=(Intra.NVSWITCH,),
     ),
     Rule(
+        "C507",
         "host memory written by kernels instead of copy engines (SHM)",
         "'via SHM' in NCCL_DEBUG=INFO; measure again with NCCL_SHM_USE_CUDA_MEMCPY=1, which gives 10.6 to "
         "19.4 GB/s where such boxes have 2.2 without",
@@ -166,6 +175,7 @@ RULES: tuple[Rule, ...] = (
         slows=(4.0, 9.0),
     ),
     Rule(
+        "C508",
         "peer access to the other CPU's GPUs that crawls (IOMMU, ACS)",
         "measure again with NCCL_P2P_LEVEL=PHB or NCCL_P2P_DISABLE=1 ('ccbench run knobs'); iommu=pt, ACS of the "
         "bridges ('lspci -vvv'); pairs may be fine where three ranks and more are not",
@@ -180,6 +190,7 @@ RULES: tuple[Rule, ...] = (
         slows=(30.0, 3000.0),
     ),
     Rule(
+        "C509",
         "reduction in the network (SHARP) not used",
         "NCCL_COLLNET_ENABLE=1 and the plug-in; 'CollNet' or 'SHARP' in NCCL_DEBUG=INFO",
         lambda system: (
@@ -190,18 +201,21 @@ RULES: tuple[Rule, ...] = (
         r"^NCCL_COLLNET_ENABLE=0$",
     ),
     Rule(
+        "C510",
         "reduction in the NVSwitches (NVLS) not used",
         "NCCL_NVLS_ENABLE; 'NVLS multicast support' in NCCL_DEBUG=INFO; the fabric manager, IMEX in racks",
         lambda system: (replace(system, multicast=False),) if system.multicast else (),
         r"^NCCL_NVLS_ENABLE=0$|NVLS multicast support is not available",
     ),
     Rule(
+        "C511",
         "half of the NVLinks",
         "'nvidia-smi nvlink -s' on every GPU: links that are inactive or at a lower rate",
         _half_links,
         Flag.LINK_ERRORS.value,
     ),
     Rule(
+        "C512",
         "processors of the host that are busy, save power, or are far from the GPUs and NICs they serve",
         "load and governor ('ccbench doctor'), binding of ranks to the NUMA node of their GPU, C-states",
         lambda system: (system,),
@@ -209,6 +223,7 @@ RULES: tuple[Rule, ...] = (
         slows_small=True,
     ),
     Rule(
+        "C513",
         "clocks that are held down",
         "'nvidia-smi -q -d CLOCK,PERFORMANCE' while it runs: heat, power limit, locked clocks",
         lambda system: (system,),

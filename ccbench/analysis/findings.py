@@ -152,7 +152,7 @@ def machine_findings(manifest: Manifest) -> Iterator[Finding]:
         yield _finding(
             "problem" if entry.get("severity") == "problem" else "note",
             kind,
-            f"Machine: {kind.replace('_', ' ')}" + (f" ({named})" if named else ""),
+            f"The machine has {kind.replace('_', ' ')}" + (f" ({named})" if named else ""),
             str(entry.get("evidence", "")),
             plain(entry.get("advice", ""), LONGEST_EVIDENCE),
         )
@@ -184,7 +184,7 @@ def no_measurement(points: Points) -> Iterator[Finding]:
         yield _finding(
             "doubt",
             "emulation",
-            f"{label}: GPU kernels ran on a CPU",
+            f"{label}, GPU kernels ran on a CPU",
             f"{plural(emulated, 'case')}; the times are {LEFT_OUT}",
             Flag.EMULATION.advice,
             emulated,
@@ -194,7 +194,7 @@ def no_measurement(points: Points) -> Iterator[Finding]:
         yield _finding(
             "doubt",
             "simulation",
-            f"{label}: times were computed, not measured",
+            f"{label}, times were computed, not measured",
             f"{plural(modelled, 'case')} priced by a model",
             "use them to choose what to measure, not as a measurement",
             modelled,
@@ -204,7 +204,7 @@ def no_measurement(points: Points) -> Iterator[Finding]:
         yield _finding(
             "doubt",
             "loopback",
-            "Loopback: ranks shared a device or a host's loopback",
+            "Ranks shared a device or a host's loopback",
             "no link between devices was measured",
             Flag.LOOPBACK.advice,
             looped,
@@ -373,7 +373,7 @@ def flagged_cases(points: Points) -> Iterator[Finding]:
             yield _finding(
                 "doubt",
                 flag,
-                f"{len(members)} of {plural(len(ok), 'case')} flagged: {flag.replace('_', ' ')}",
+                f"{len(members)} of {plural(len(ok), 'case')} flagged {flag.replace('_', ' ')}",
                 f"first: {members[0].label}" * (len(members) < len(ok)),
                 advice_on(flag),
                 len(members),
@@ -394,7 +394,7 @@ def unstable(points: Points) -> Iterator[Finding]:
         yield _finding(
             "doubt",
             "unstable",
-            f"{len(wide)} of {plural(measured, 'case')} unstable: interval wider than {percent(UNSTABLE)}",
+            f"{len(wide)} of {plural(measured, 'case')} unstable, their interval wider than {percent(UNSTABLE)}",
             f"worst: {worst.label}, interval {percent(width)} of the median wide after "
             f"{plural(len(worst.samples_seconds), 'sample')}",
             "give the run more time, quiet the machine, lock clocks; small differences mean nothing here",

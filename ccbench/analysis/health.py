@@ -171,7 +171,9 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
             _finding("wrong_data", what, point.detail.removeprefix(rank[0] if rank else ""))
         )
     if len(wrong) > MOST_NAMED:
-        findings.append(_finding("wrong_data", "", f"and {len(wrong) - MOST_NAMED} more cases"))
+        findings.append(
+            _finding("wrong_data", "", f"and {plural(len(wrong) - MOST_NAMED, 'more case')}")
+        )
     # Cases that failed or hung, by reason: the reason names the rank.
     reasons: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for point in points:

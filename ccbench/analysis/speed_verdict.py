@@ -250,7 +250,7 @@ class SpeedVerdict:
         signed, unproven = [], []
         for cause in self.causes:
             span = worst.span(cause.slowest_seconds, cause.fastest_seconds)
-            text = cause.rule.name + (
+            text = f"{cause.rule.name} ({cause.rule.code})" + (
                 f", which gives {span} here" if worst is self.regimes[0] else ""
             )
             if cause.sign:

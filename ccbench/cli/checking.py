@@ -20,6 +20,7 @@ from ccbench.cli.output import (
     say,
     screen_width,
     show_lines,
+    verbosely,
     with_stdin,
 )
 from ccbench.cli.stating import stated_system, states_where_measured
@@ -42,6 +43,15 @@ LONG_BYTES = 8 << 20
 """A larger text takes seconds to be read (a table's row some 0.1 ms), which is said before."""
 
 
+def _explain(context: click.Context, _: click.Parameter, code: str | None) -> None:
+    """Callback of --explain, which needs no file."""
+    from ccbench.analysis.codes import explained
+
+    if code is not None and not context.resilient_parsing:
+        show_lines(explained(code))
+        context.exit()
+
+
 @click.command(short_help="Say what a log, a table, a hang or a machine's listing shows.")
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
@@ -55,16 +65,26 @@ LONG_BYTES = 8 << 20
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run of tables in -o.")
 @gates
+@verbosely
+@click.option(
+    "--explain",
+    metavar="CODE",
+    is_eager=True,
+    expose_value=False,
+    callback=_explain,
+    help="Say what the rule of a finding's code, as C012, looks at, and end.",
+)
 @as_json
 def check(
     files: tuple[Path, ...],
     output: Path | None,
     force: bool,
     gate: str | None,
+    verbose: bool,
     as_json: bool,
     **stated: Any,
 ) -> int:
-    """Say what FILEs show: the answer first, then each finding with its lines, then what was not read.
+    """Say what FILEs show: the answer first, then each finding with its code and cure, then what was not read.
 
     FILEs are what is at hand, of one incident: output of nccl-tests, OSU and others, an NCCL_DEBUG=INFO log,
     nvidia-smi topo -m, dumps of a hang, a paste of several of them; folders, patterns such as 'logs/*.txt', or
@@ -112,7 +132,7 @@ def check(
             say(line)
     else:
         width = screen_width() if folds_sentences() else 1 << 20
-        click.echo("\n".join(diagnosis_lines(answer, width)))
+        click.echo("\n".join(diagnosis_lines(answer, width, verbose)))
         show_lines(_summary_lines([*map(_summary, measured.files)]))
         show_lines(notes)
         show_lines([f"wrote {kept}"] if kept else _next(answer, paths))

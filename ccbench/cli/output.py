@@ -74,6 +74,10 @@ class PacedLines:
 
 NO_VERDICT_EXIT_CODE = 3
 
+verbosely = click.option(
+    "-v", "--verbose", is_flag=True, help="Show the evidence of findings, and all of them."
+)
+
 
 def exit_code_of(runs: Sequence[Run]) -> int:
     """Exit code of a command that shows ``runs``: of the gravest case, or of bits that do not stay; of no case.

@@ -24,6 +24,7 @@ from ccbench.cli.output import (
     say_files,
     say_problems,
     screen_width,
+    verbosely,
 )
 from ccbench.errors import UsageError
 
@@ -59,6 +60,7 @@ JUNIT = "junit"
 )
 @gates
 @every_case
+@verbosely
 @as_json
 def report(
     runs: tuple[Path, ...],
@@ -67,6 +69,7 @@ def report(
     formats: str | None,
     gate: str | None,
     every: bool,
+    verbose: bool,
     as_json: bool,
 ) -> int:
     """Draw plots and tables of each RUN (a run folder, or a name of 'ccbench list runs'), several in one picture.
@@ -127,7 +130,7 @@ def report(
         return code
     layout = ALL if every else CARD
     for run in loaded:
-        lines = run_screen(run, screen_width(), layout, folds_sentences())
+        lines = run_screen(run, screen_width(), layout, folds_sentences(), verbose)
         # Of several runs each says which it is.
         lines[:0] = [str(run.path)] * (len(loaded) > 1)
         click.echo("\n".join((*lines, *_beside(run, behind))))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ccbench.analysis.codes import code_of
 from ccbench.analysis.diagnose import Answer
+from ccbench.analysis.diagnosis import Diagnosis
 from ccbench.readers.evidence import TextPart
-from ccbench.report.present import first, values_of, wrapped
+from ccbench.report.present import first, two_lines, values_of, wrapped
 from ccbench.report.run_screen import verdict_rows
 from ccbench.report.wording import MOST_VERDICTS, measured_text, points_of, speed_lines
 from ccbench.units import plain, plural
@@ -22,37 +24,58 @@ SENTENCES = 1000
 """Characters of the longest sentence that is shown."""
 
 
-def diagnosis_lines(answer: Answer, width: int) -> Iterator[str]:
-    """Yield the answer, what was measured, the findings, what was read and what was not."""
+def diagnosis_lines(answer: Answer, width: int, whole: bool = False) -> Iterator[str]:
+    """Yield the answer, what was measured, the findings, what was read and what was not.
+
+    whole: findings with their lines, what they mean and what would prove them.
+    """
     yield from wrapped(plain(answer.sentence, SENTENCES), width)
     yield from _measured_lines(answer, width)
-    for diagnosis in answer.diagnoses[:MOST_FINDINGS]:
+    if answer.diagnoses:
         yield ""
+    most = len(answer.diagnoses) if whole else MOST_FINDINGS
+    for diagnosis in answer.diagnoses[:most]:
+        head = f"{diagnosis.severity.capitalize()} {code_of(diagnosis.kind)}".rstrip()
         # The first sentence of all is not read twice.
         if diagnosis.subject not in answer.sentence:
-            severity = diagnosis.severity.capitalize()
-            yield from wrapped(f"{severity}: {plain(diagnosis.subject, SENTENCES)}", width)
-        for quote in diagnosis.quotes:
-            yield f"  {quote.place}: {plain(quote.quote, 160)}".rstrip(": ")
-        if diagnosis.count > len(diagnosis.quotes) > 0:
-            yield f"  ({plural(diagnosis.count, 'line')} in all)"
-        labels = (
-            ("Means", diagnosis.meaning),
-            ("Do", diagnosis.advice),
-            ("Prove it", diagnosis.command),
+            head += f": {plain(diagnosis.subject, SENTENCES)}"
+        elif diagnosis.kind == "slow" and diagnosis.meaning:
+            # Its causes: what is slow is in the first sentence.
+            head += f", {plain(diagnosis.meaning, SENTENCES)}" * (not whole)
+        if whole:
+            yield from wrapped(head, width)
+            yield from _evidence_lines(diagnosis, width)
+        else:
+            yield from two_lines(head, plain(diagnosis.advice, SENTENCES), width)
+    if answer.diagnoses and not whole:
+        more = len(answer.diagnoses) - most
+        counted = f"and {plural(more, 'more finding')}; " * (more > 0)
+        told = (
+            f"{counted}lines and proof: ccbench check -v; a code: ccbench check --explain CODE"
         )
-        for label, text in labels:
-            if text:
-                lines = wrapped(f"{label}: {plain(text, SENTENCES)}", width - 2)
-                yield from (f"  {line}" for line in lines)
-    more = len(answer.diagnoses) - MOST_FINDINGS
-    if more > 0:
-        yield f"... and {plural(more, 'more finding')}, in --json"
+        yield from wrapped(told, width)
     yield ""
     yield from _part_lines("Read", answer.evidence.parts, width)
     yield from _part_lines(
         "Not read (no reader knows these lines)", answer.evidence.unread, width
     )
+
+
+def _evidence_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:
+    """Yield the lines that show it, what it means, what to do and what would prove it."""
+    for quote in diagnosis.quotes:
+        yield f"  {quote.place}: {plain(quote.quote, 160)}".rstrip(": ")
+    if diagnosis.count > len(diagnosis.quotes) > 0:
+        yield f"  ({plural(diagnosis.count, 'line')} in all)"
+    labels = (
+        ("Means", diagnosis.meaning),
+        ("Do", diagnosis.advice),
+        ("Prove it", diagnosis.command),
+    )
+    for label, text in labels:
+        if text:
+            lines = wrapped(f"{label}: {plain(text, SENTENCES)}", width - 2)
+            yield from (f"  {line}" for line in lines)
 
 
 def _measured_lines(answer: Answer, width: int) -> Iterator[str]:
@@ -104,6 +127,7 @@ def diagnosis_document(answer: Answer) -> dict[str, Any]:
                     "command",
                     "count",
                 ),
+                "code": code_of(diagnosis.kind),
                 "evidence": [
                     values_of(quote, "file", "line", "quote") for quote in diagnosis.quotes
                 ],

@@ -213,6 +213,17 @@ def wrapped(text: object, width: int) -> list[str]:
     return textwrap.wrap(plain(text, 2000), width)
 
 
+def two_lines(head: str, advice: str, width: int) -> list[str]:
+    """``head`` and the clauses of ``advice`` that fit, on two lines of ``width`` at most."""
+    clauses = advice.split("; ")
+    texts = [
+        f"{head}. Do: {'; '.join(clauses[:count])}" if count and advice else head
+        for count in range(len(clauses) + 1)
+    ]
+    fits = (text for text in reversed(texts) if len(wrapped(text, width)) <= 2)
+    return textwrap.wrap(next(fits, head), width, max_lines=2, placeholder=" …")
+
+
 def hanging(text: object, width: int) -> list[str]:
     """``wrapped`` text, all lines but the first indented."""
     return textwrap.wrap(plain(text, 2000), width, subsequent_indent="  ")

@@ -34,6 +34,7 @@ from ccbench.report.present import (
 from ccbench.report.wording import (
     DOUBTFUL,
     closeness,
+    finding_lines,
     health_lines,
     measured_text,
     points_of,
@@ -54,8 +55,13 @@ LAYOUTS = ALL, CARD, NCCL_TESTS = ("all", "card", "nccl-tests")
 """Every case in a row; three sizes of every collective; nccl-tests' columns, for a sweep of one collective."""
 
 
-def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> list[str]:
-    """Lines for a screen of ``width`` columns, the answer first; sentences are folded where ``folds``."""
+def run_screen(
+    run: Run, width: int, layout: str = CARD, folds: bool = True, whole: bool = False
+) -> list[str]:
+    """Lines for a screen of ``width`` columns, the answer first; sentences are folded where ``folds``.
+
+    whole: findings with their evidence.
+    """
 
     def lines_of(texts: Sequence[str]) -> list[str]:
         # Who greps a file wants a sentence on one line.
@@ -98,9 +104,14 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
         for finding in run_findings(run, points)
         if finding.severity != "note" and finding.kind not in BLAMES
     ]
-    texts = [*sums, *map(str, grave[:MOST_NAMED])]
-    texts += beyond(grave, MOST_NAMED, "... and {} more, in the report's page")
-    return [*lines, "", *lines_of(texts)]
+    lines += ["", *lines_of(sums)]
+    most = len(grave) if whole else MOST_NAMED
+    for finding in grave[:most]:
+        lines += finding_lines(finding, width if folds else LONGEST_SENTENCE, whole)
+    more = len(grave) - most
+    rest = [f"and {plural(more, 'more finding')}; "] * (more > 0)
+    told = "evidence: ccbench report -v; a code: ccbench check --explain CODE"
+    return lines + lines_of(["".join([*rest, told])] * bool(grave and not whole))
 
 
 def card_lines(judged: Sequence[CardRow], every: Sequence[CardRow], width: int) -> list[str]:
@@ -127,14 +138,12 @@ def card_lines(judged: Sequence[CardRow], every: Sequence[CardRow], width: int) 
         ShownColumn("(expected)", right=False, keep=11, show=_expected),
     ]
     if any(row.word for row in judged):
-        word = ShownColumn("verdict", right=False, keep=9, tells=True, show=_word)
+        word = ShownColumn(
+            "verdict", right=False, keep=9, tells=True, value="word.value", absent=""
+        )
         columns.insert(0, word)
     lines = fitted_lines(table_of(columns, rows[:MOST_ROWS]), width)
     return [*lines, *beyond(rows, MOST_ROWS)]
-
-
-def _word(row: CardRow) -> str:
-    return row.word.value if row.word else ""
 
 
 def _cell_column(rows: Sequence[CardRow], place: int) -> ShownColumn:

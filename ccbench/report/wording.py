@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from ccbench.analysis.bits import bit_rows, bits_sentence
+from ccbench.analysis.codes import code_of
 from ccbench.analysis.findings import (
     EMULATION,
     LEFT_OUT,
@@ -34,7 +35,7 @@ from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.findings import Finding
 from ccbench.flags import Flag
-from ccbench.report.present import first
+from ccbench.report.present import first, two_lines, wrapped
 from ccbench.results import Point, Run
 from ccbench.results.keys import CURVE, SETTING, Key
 from ccbench.units import MANIFOLD, format_ratio, format_seconds, format_size, percent, plural
@@ -306,6 +307,15 @@ def verdict_lines(run: Run) -> list[str]:
     lines = [*summary_lines(run), *map(str, told[:MOST_NAMED])]
     rest = plural(len(told) - MOST_NAMED, "more finding")
     return lines + [f"... and {rest}, in the report's page"] * (len(told) > MOST_NAMED)
+
+
+def finding_lines(finding: Finding, width: int, whole: bool) -> list[str]:
+    """A finding with its code on two lines at most; the ``whole`` of it with its evidence."""
+    begin = finding.severity.capitalize()
+    code = code_of(finding.kind)
+    if whole:
+        return wrapped(str(finding).replace(begin, f"{begin} {code}".rstrip(), 1), width)
+    return two_lines(f"{begin} {code}".rstrip() + f": {finding.subject}", finding.advice, width)
 
 
 def summary_lines(run: Run) -> list[str]:

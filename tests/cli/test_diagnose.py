@@ -24,6 +24,9 @@ def paste(tmp_path: Path) -> str:
 
 def test_the_answer_is_the_first_line_and_the_exit_code(ccbench: Command, paste: str) -> None:
     ended = ccbench("check", paste)
+    assert "Problem C043. Do: " in ended.out
+    assert "nccl.log:7" not in ended.out
+    ended = ccbench("check", paste, "-v")
     assert ended.code == 1
     assert ended.out.splitlines()[0].startswith(
         "PROBLEM: Data between nodes goes over TCP sockets"
@@ -35,7 +38,7 @@ def test_the_answer_is_the_first_line_and_the_exit_code(ccbench: Command, paste:
 
 def test_stdin_is_a_file_like_others(ccbench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SOCKETS.encode())))
-    ended = ccbench("check", "-")
+    ended = ccbench("check", "-", "-v")
     assert ended.code == 1
     assert "  stdin:7: NET/IB : No device found." in ended.out
 
@@ -57,7 +60,7 @@ def test_json_has_what_the_screen_has(ccbench: Command, paste: str) -> None:
 
 def test_files_of_one_incident_are_one_answer(ccbench: Command, paste: str) -> None:
     Path("ports.txt").write_text(ibstat(DOWN, UP), encoding="utf-8")
-    ended = ccbench("check", paste, "ports.txt")
+    ended = ccbench("check", paste, "ports.txt", "-v")
     assert ended.code == 1
     assert "(and 1 more problem)" in " ".join(ended.out.splitlines()[:2])
     assert "ports.txt:5: mlx5_0 port 1" in ended.out

@@ -176,7 +176,7 @@ def test_loopback_is_ranked_by_time_alone_and_simulated_figures_stay(tmp_path: P
     cases = sweep(algorithms=("ring", "tree"))
     run = write_run(tmp_path / "loop", cases, dict.fromkeys(range(len(cases)), loopback))
     assert len(of_topic(run, "algorithms")) == 1
-    assert any("Loopback" in line for line in verdict_lines(run))
+    assert any("a host's loopback" in line for line in verdict_lines(run))
     assert not any("Peak" in line for line in verdict_lines(run))
     assert not of_topic(run, "bandwidth")
     page = page_content([run], [points_of(run)])

@@ -60,7 +60,7 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
     assert "5 wrong elements" in wrong
     assert hung.startswith("Problem: 1 case timed out or hung; ")
     assert "rank 2 hung. Do: look at the rank named first" in hung
-    assert doubt.startswith("Doubt: 1 of 6 cases flagged: clock fell; ")
+    assert doubt.startswith("Doubt: 1 of 6 cases flagged clock fell; ")
     assert re.fullmatch(r"\.\.\. and \d more findings, in the report's page", more)
 
 
@@ -204,4 +204,4 @@ def test_a_problem_of_the_machine_is_told_and_a_note_is_not(tmp_path: Path) -> N
 
     assert found(note) == verdict_lines(run)
     told = found(note, problem)
-    assert "Problem: Machine: machine (gpu3); 2 of 12 NVLinks. Do: reseat it" in told
+    assert "Problem: The machine has machine (gpu3); 2 of 12 NVLinks. Do: reseat it" in told

@@ -81,8 +81,6 @@ def page() -> str:
         r"\fBccbench\fR \fICOMMAND\fR [OPTIONS] [ARGUMENTS]...",
         ".SH DESCRIPTION",
         paragraphs(commands.help or ""),
-        ".PP",
-        r"\fBccbench help\fR lists the pages of the documentation, and shows them.",
         ".SH COMMANDS",
     ]
     for name, command in sorted(commands.commands.items()):

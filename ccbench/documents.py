@@ -504,7 +504,7 @@ def read_installed(path: Path, make: Callable[[Any], T] = lambda plain: plain) -
 
 
 def shipped_folder(
-    name: Literal["suites", "kernels", "results", "docs"], package: Path = PACKAGE
+    name: Literal["suites", "kernels", "results"], package: Path = PACKAGE
 ) -> Path:
     """The folder called ``name``: the copy inside an installed package, else the one of the checkout.
 

@@ -58,7 +58,6 @@ def test_suites_published_results_and_machines_are_in_the_wheel(unpacked_wheel: 
         ("suites/quick.yaml", "_shipped/suites"),
         ("results/published/hgx-h100.parquet", "_shipped/results/published"),
         ("ccbench/topology/catalog/hgx-h100.yaml", "topology/catalog"),
-        ("docs/replay.md", "_shipped/docs"),
     ):
         file = CHECKOUT / one
         found = {
@@ -69,10 +68,11 @@ def test_suites_published_results_and_machines_are_in_the_wheel(unpacked_wheel: 
         assert found == {other.name for other in file.parent.glob(f"*{file.suffix}")}
 
 
-def test_pictures_of_pages_are_not_in_the_wheel(unpacked_wheel: Path) -> None:
-    assert {
-        file.suffix for file in (unpacked_wheel / "ccbench/_shipped/docs").rglob("*.*")
-    } == {".md"}
+def test_the_pages_are_in_the_wheel_with_their_pictures(unpacked_wheel: Path) -> None:
+    (pages,) = unpacked_wheel.glob("ccbench-*.data/data/share/doc/ccbench")
+    assert {page.name for page in pages.rglob("*.*")} == {
+        page.name for page in (CHECKOUT / "docs").rglob("*.*")
+    }
 
 
 def test_the_man_page_goes_where_man_looks_beside_the_programs(unpacked_wheel: Path) -> None:

@@ -21,7 +21,6 @@ import click
 from ccbench.cli.checking import check
 from ccbench.cli.compare import compare
 from ccbench.cli.doctor import doctor
-from ccbench.cli.helping import show_help
 from ccbench.cli.listing import list_names
 from ccbench.cli.output import (
     WatchedStream,
@@ -77,7 +76,6 @@ for _command in (
     replay,
     doctor,
     list_names,
-    show_help,
 ):
     commands.add_command(_command)
 

@@ -455,7 +455,7 @@ def backend_checks(
             return check(title, f"works ({', '.join(named)})" if named else "works")
         # A backend's sentence is "what is missing; what to do" or "what is missing: what to do".
         what, *cure = re.split("; |: ", reason, maxsplit=1)
-        return check(title, what, cure[0] if cure else "see 'ccbench help backends'")
+        return check(title, what, cure[0] if cure else "see docs/backends.md")
 
     return tuple(map(judged, backend_names()))
 

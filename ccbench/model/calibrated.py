@@ -320,7 +320,10 @@ def calibrate_cluster(
     Raises MachineError where there is no size, and for what is not ``modelled``.
     """
     cluster, run = base.cluster, provenance.run
-    observations = _observations(base, measured)
+    observations = [
+        Observation(base.cluster.system, request, tuple(seconds))
+        for request, seconds in measured
+    ]
     if not any(row.seconds for row in observations):
         raise MachineError(f"{run}: no size of {cluster.name} can be used; measure one or more")
     fitted = calibrate(observations)
@@ -349,13 +352,6 @@ def calibrate_cluster(
         },
         driver=provenance.driver,
     )
-
-
-def _observations(base: Base, measured: Sequence[Measured]) -> list[Observation]:
-    return [
-        Observation(base.cluster.system, request, tuple(seconds))
-        for request, seconds in measured
-    ]
 
 
 def _measured_as(observations: Sequence[Observation]) -> MeasuredAs:

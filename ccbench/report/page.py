@@ -401,15 +401,12 @@ def render_page(content: PageContent) -> str:
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     figures = [content.lead] if content.lead is not None else []
     figures += [entry for section in content.sections for entry in section.figures]
+    style = files("ccbench.report").joinpath("assets/page.css").read_text(encoding="utf-8")
     return environment.get_template("page.html.jinja").render(
         page=content,
         policy=policy,
-        style=Markup(_asset("page.css")),
+        style=Markup(style),
         pictures={name: Markup(page_picture(figure, name)) for name, figure in figures},
         verdicts=VERDICTS,
         most_cases=MOST_CASES,
     )
-
-
-def _asset(name: str) -> str:
-    return files("ccbench.report").joinpath(f"assets/{name}").read_text(encoding="utf-8")

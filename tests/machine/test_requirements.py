@@ -126,7 +126,7 @@ def test_a_missing_compiler_keeps_only_the_emulation_from_working(backends: Back
     ("reason", "seen", "advice"),
     [
         ("no launcher: install one; or two", "no launcher", "install one; or two"),
-        ("no launcher", "no launcher", "'ccbench help backends'"),
+        ("no launcher", "no launcher", "docs/backends.md"),
     ],
 )
 def test_what_only_the_backend_knows_is_said_in_its_words(

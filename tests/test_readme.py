@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
@@ -110,7 +112,23 @@ def test_the_table_of_backends_is_complete() -> None:
 
 
 def test_the_readme_is_short_enough_to_be_read() -> None:
-    assert len(README) <= 9_000
+    assert len(README) <= 6_000
+
+
+@pytest.mark.exhaustive
+def test_the_main_job_is_the_two_lines_that_the_readme_shows(tmp_path: Path) -> None:
+    (lines,) = re.findall(r"```\n(ccbench run suites/\S+\nccbench report)\n```", README)
+    (tmp_path / "suites").symlink_to(CHECKOUT / "suites")
+    measure, draw = (
+        [str(Path(sys.executable).with_name("ccbench")), *line.split()[1:]]
+        for line in lines.splitlines()
+    )
+    # The first sizes of every sweep are enough to see that the lines work.
+    limited = [*measure, "--time-limit", "20s"]
+    kept = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True)
+    assert re.match(r"\d+ of \d+ cases correct; all_reduce over 2 ranks on cpu ", kept.stdout)
+    drawn = subprocess.run(draw, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "results/0001-allreduce/report/report.html" in drawn.stdout
 
 
 def test_the_two_commands_use_what_the_checkout_has() -> None:

@@ -35,7 +35,14 @@ from tests.pages import BLOCKS, CHECKOUT, Block, blocks_of
 SHELL = ("", "sh")
 
 YOURS = {
-    "README.md": {"all_reduce.log", "logs", "trace.json.gz", "nccl.log"},
+    "README.md": {
+        "all_reduce.log",
+        "dumps",
+        "logs",
+        "nccl.log",
+        "star.py",
+        "suites/allreduce.yaml",
+    },
     "algorithms.md": {"star.py", "allreduce.json"},
     "ci.md": {"nccl-tests.log"},
     "clusters.md": {"two-hosts"},

@@ -19,7 +19,7 @@ LIBRARY, BACKEND = "library", "backend"
 AXES = ("algorithm", "protocol", "channels", "registration", "mode", "transport", "dtype")
 """Axes of a sweep whose values are ways to do the same work."""
 
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Z][A-Za-z0-9_]{0,127}", re.ASCII)
 _UNFIT = re.compile(r"[^A-Za-z0-9.+-]+", re.ASCII)
 
 

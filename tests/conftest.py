@@ -2,8 +2,8 @@
 
 The quick tier (``make check``) is what every change is tried with: each thing that can fail by itself, once.
 The exhaustive one (``make check-all``) adds the tests marked ``exhaustive``: every truncation point, mutant,
-instance and pair of parameters, and what needs large packages. ``@pytest.mark.thinned(n)`` leaves n of a
-test's combinations in the quick tier, in which as many values of each parameter appear as can. Properties are
+instance and pair of parameters, and what needs large packages. Of a test's combinations the quick tier has 12,
+or n with ``@pytest.mark.thinned(n)``, in which as many values of each parameter appear as can. Properties are
 tried on 20 examples there, and on 40 with ``--hypothesis-profile exhaustive``; on 200 that nobody has tried
 yet with ``--hypothesis-profile explore``.
 
@@ -48,6 +48,9 @@ ALONE = (
     "traced_job",
 )
 """Tests of libraries that keep files in the machine's shared memory, and of ranks that must not be slowed."""
+
+MOST_COMBINATIONS = 12
+"""Of one test in the quick tier, unless its mark says how many."""
 
 GOLDEN_SECTION = (5**0.5 - 1) / 2
 
@@ -102,7 +105,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what must run by itself and what is left to the exhaustive tier; leave out what has passed."""
-    thinned: dict[str, list[pytest.Function]] = defaultdict(list)
+    tests: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if is_among(item.path, ALONE):
             item.add_marker("alone")
@@ -110,9 +113,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("exhaustive")
         if is_among(item.path, PORTABLE):
             item.add_marker("portable")
-        if isinstance(item, pytest.Function) and item.get_closest_marker("thinned"):
-            thinned[f"{item.path}::{item.originalname}"].append(item)
-    for combinations in thinned.values():
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            tests[f"{item.path}::{item.originalname}"].append(item)
+    for combinations in tests.values():
         for item in left_to_the_exhaustive_tier(combinations):
             item.add_marker("exhaustive")
     leave_out_tested(config, items)
@@ -141,17 +144,19 @@ def leave_out_tested(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def left_to_the_exhaustive_tier(combinations: list[pytest.Function]) -> list[pytest.Function]:
-    """All but as many combinations as ``thinned`` says: those that bring most values not seen yet.
+    """All but as many combinations as the quick tier has: those that bring most values not seen yet.
 
     Of equals the next in golden sections, which fall on no value of a parameter more often than on another.
     """
     mark = combinations[0].get_closest_marker("thinned")
-    assert mark is not None
+    most = mark.args[0] if mark else MOST_COMBINATIONS
+    if len(combinations) <= most:
+        return []
     order = sorted(range(len(combinations)), key=lambda place: place * GOLDEN_SECTION % 1)
     given = [combinations[one].callspec.params for one in order]
     values = [{(name, id(value)) for name, value in one.items()} for one in given]
     kept, seen = set[int](), set[tuple[str, int]]()
-    for _ in range(min(mark.args[0], len(order))):
+    for _ in range(most):
         best = max(
             (index for index in range(len(order)) if index not in kept),
             key=lambda one: len(values[one] - seen),

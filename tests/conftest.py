@@ -26,6 +26,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ("tests.processor_seconds",)
+
 CI_VARIABLE = "CCBENCH_CI"
 TESTED_VARIABLE = "CCBENCH_TESTED"
 

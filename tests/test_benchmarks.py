@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures import Figures, Spread, exit_code, targets
-from benchmarks.options import Options, parse
+from benchmarks.options import parse
 from benchmarks.peer_teams import PeerTeam, command_line, install_line, launch_command
 from benchmarks.points import (
     CCBENCH,
@@ -207,22 +207,6 @@ def test_all_contenders_get_the_same_case_but_gloo_whose_all_reduce_is_in_place(
 # -- command line and start -------------------------------------------------------------------------------
 
 
-def test_options_are_taken_over() -> None:
-    given = ["--ranks", "4,2,2", "--rounds", "3", "--peers", "gloo", "--pin", "gloo"]
-    given += ["--python-gloo", "/e/python", "--json", "f", "--note", "x"]
-    options = parse(given)
-    assert isinstance(options, Options)
-    assert (options.ranks, options.rounds, options.peers, options.pinned) == (
-        (2, 4),
-        3,
-        (GLOO,),
-        (GLOO,),
-    )
-    assert (options.pythons[GLOO], options.json, options.note) == ("/e/python", Path("f"), "x")
-    assert parse(["--quick"]).rounds == 2
-    assert parse(["--peers", ""]).peers == ()
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -240,17 +224,6 @@ def test_mistakes_end_with_two_and_say_what_to_write(
         parse(given.split())
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_the_mpiexec_beside_the_interpreter_comes_first(tmp_path: Path) -> None:
-    mpiexec = tmp_path / "mpiexec"
-    mpiexec.touch()
-    python = str(tmp_path / "python")
-    assert launch_command(MPICH, python, 4, 2) == [str(mpiexec), "-n", "4"]
-    bound = [str(mpiexec), "-n", "2", "--bind-to", "none"]
-    assert launch_command(OPENMPI, python, 2, 2) == bound
-    assert launch_command(OPENMPI, python, 4, 2)[-1] == "--oversubscribe"
-    assert launch_command(GLOO, python, 2, 2) == []
 
 
 def test_without_mpiexec_the_error_has_the_install_line(

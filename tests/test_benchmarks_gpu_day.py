@@ -22,9 +22,8 @@ import pytest
 
 from benchmarks import gpu_day, gpu_facts
 from benchmarks.gpu_day import FAILED, NOT_REACHED, OVER, PASSED, SKIPPED, STOPPED, Day, Ending
-from benchmarks.gpu_day_phases import ON_DOUBLES, PHASES, PROFILED, ROOT, SETTLING, Phase, Step
+from benchmarks.gpu_day_phases import ON_DOUBLES, PHASES, ROOT, Phase, Step
 from ccbench.backends import open_backend
-from ccbench.backends.cuda.blocking_kernel import SWITCH
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.building import Nvrtc, nvrtc
 from ccbench.backends.kernels.sources import entries
@@ -188,25 +187,6 @@ def test_sigterm_in_the_middle_leaves_everything_whole_and_resume_goes_on(
     assert (out / "first" / "quick.json").stat().st_mtime_ns == first  # it did not run again
 
 
-def test_resume_begins_with_what_was_never_begun_and_comes_last_to_what_was_cut_short(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    waits = ("-c", "import time; time.sleep(60)")
-    first = Phase("first", "?", (Step("whole", 60, says("fine")), Step("long", 1.0, waits)))
-    second = Phase(
-        "second", "?", (Step("killed", 60, says("fine")), Step("fresh", 60, says("fine")))
-    )
-    day(tmp_path).run((first,), resume=False)
-    (tmp_path / "second").mkdir()
-    (tmp_path / "second" / "killed.log").write_text("begun\n")  # the machine was taken away
-    states = [ending.state for ending in gpu_day.endings(tmp_path, (first, second))]
-    assert states == [PASSED, OVER, STOPPED, NOT_REACHED]
-    capsys.readouterr()
-    day(tmp_path).run((first, second), resume=True)
-    begun = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
-    assert begun == ["second/fresh", "first/long", "second/killed"]
-
-
 def test_a_step_that_is_tried_again_does_not_keep_how_it_ended_before(tmp_path: Path) -> None:
     ending = tmp_path / "one" / "asks.json"
     text = f"import pathlib; print(pathlib.Path({str(ending)!r}).exists())"
@@ -318,44 +298,6 @@ def test_every_file_of_gpu_tests_is_in_a_phase_and_every_module_is_there() -> No
     )
 
 
-def test_the_order_is_that_of_what_is_worth_most_and_of_the_page() -> None:
-    """And the page's figures are the limits; by its seconds the first call reaches the profile."""
-    page = (ROOT / "docs" / "kernels-tests.md").read_text()
-    rows = re.findall(r"^\| ([a-z-]+) \| (\d+) \| (\d+) \| (\d+) \| ", page, re.MULTILINE)
-    assert (
-        [row[0] for row in rows]
-        == [phase.name for phase in PHASES]
-        == [
-            "facts",
-            "warm",
-            "smoke",
-            "smoke-ipc",
-            "bits",
-            "fidelity",
-            "gpu",
-            "settle",
-            "teams",
-            "endurance",
-            "nccl-shared",
-            "profile",
-            "tests",
-            "loopback",
-            "sanitizer",
-            "nccl-teams",
-        ]
-    )
-    reached = 0
-    for (name, seconds, total, limit), phase in zip(rows, PHASES, strict=True):
-        reached += int(seconds)
-        assert (int(total), int(limit)) == (
-            reached,
-            sum(step.limit_seconds for step in phase.steps),
-        ), name
-        assert int(seconds) < int(limit), name
-    by_name = {row[0]: int(row[2]) for row in rows}
-    assert by_name["profile"] <= 9 * 60 - gpu_day.ENDING_SECONDS < by_name["tests"]
-
-
 @pytest.mark.exhaustive
 def test_every_gpu_test_is_in_one_step() -> None:
     commands = [
@@ -393,19 +335,6 @@ def collected(words: list[Sequence[str]]) -> list[list[str]]:
         check=True,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def test_profiles_hold_no_device_back_and_settings_are_those_of_their_names() -> None:
-    steps = {f"{phase.name}/{step.name}": step for phase in PHASES for step in phase.steps}
-    assert all(steps[f"profile/{one}"].environment == ((SWITCH, "off"),) for one in PROFILED)
-    for step in SETTLING:
-        for name, value in step.environment:
-            words = f"{name.removeprefix('CCBENCH_KERNEL_').lower().replace('_', '-')}-{value}"
-            assert words in step.name or words == "packets-bytes-32MiB"
-    assert len({step.environment for step in SETTLING}) == len(SETTLING)
-    assert all(
-        "report" in " ".join(steps[one].words) for one in ("gpu/own-kernels", "loopback/suite")
-    )
 
 
 def test_a_step_has_variables_of_its_own(tmp_path: Path) -> None:

@@ -203,6 +203,8 @@ def _sentence(
     """Return the first sentence: the gravest problem, else the verdict on what was measured, else doubts."""
     summary = summary_of(evidence)
     if not (evidence.statements or evidence.machines or evidence.logs or evidence.trace):
+        if evidence.problems:
+            return f"CANNOT SAY: {evidence.problems[0]}"
         return (
             "CANNOT SAY: no line is of a form that ccbench knows; give the output of nccl-tests, an "
             "NCCL_DEBUG=INFO log, nvidia-smi topo -m, a Flight Recorder dump or the like"

@@ -471,7 +471,7 @@ def incomplete(points: Points) -> Iterator[Finding]:
             "incomplete",
             f"{plural(len(begun), 'case')} not measured in as many rounds as planned",
             "the run ended early; drift over the run cannot be told apart from speed",
-            f"go on with 'ccbench run SUITE {_RESUME}'",
+            f"go on with the same command and {_RESUME}",
             len(begun),
         )
 

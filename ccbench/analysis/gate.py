@@ -113,13 +113,16 @@ class GateOutcome:
     @property
     def sentence(self) -> str:
         """``gate: FAIL (exit code 1): SLOW: nccl all_reduce, ...; threshold not-slow: ...``."""
-        text = f"gate: {self.outcome} (exit code {self.code}): {self.reason}"
+        reason = self.reason.removeprefix(f"{self.outcome}: ")
+        text = f"gate: {self.outcome} (exit code {self.code}): {reason}"
         return f"{text}; threshold {self.gate}: {self.threshold}"
 
     @property
     def outcome(self) -> str:
-        """PASS, FAIL or CANNOT SAY; nothing passes that does not end with 0."""
-        return {PASSES: "PASS", FAILS: "FAIL"}.get(self.code, "CANNOT SAY")
+        """PASS, FAIL, HUNG, PARTIAL or CANNOT SAY; nothing passes that does not end with 0."""
+        return {PASSES: "PASS", FAILS: "FAIL", 4: "HUNG", 5: "PARTIAL"}.get(
+            self.code, "CANNOT SAY"
+        )
 
     @property
     def document(self) -> dict[str, Any]:

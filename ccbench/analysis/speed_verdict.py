@@ -149,7 +149,8 @@ class RegimeVerdict:
     @property
     def in_seconds(self) -> bool:
         """True if the figure is a time: of small messages, and where no bus or no link is used."""
-        return self.regime == "latency" or not self.point.busbw or not self.point.of_links
+        of_bus = self.point.busbw and self.point.busbw_at(1.0)
+        return self.regime == "latency" or not of_bus or not self.point.of_links
 
     def figure(self, seconds: float) -> str:
         """``seconds`` at the size shown, as a time or as the bus bandwidth that follows."""

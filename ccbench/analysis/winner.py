@@ -73,49 +73,54 @@ def winner_sentence(run: Run) -> str:
     values = grouped(compared.points, lambda each: str(getattr(each.point, axis.name)))
     values.pop(base, None)
     gains = sorted(values, key=lambda value: min(each.ratio or 1.0 for each in values[value]))
-    parts = [
-        part for value in gains[:MOST_BANDS] for part in _bands(values[value], value, base)
-    ]
+    parts = [part for value in gains[:MOST_BANDS] for part in bands(values[value], value, base)]
     same = len(compared.of(Verdict.SAME))
     open_points = compared.of(Verdict.NONE)
     every = plural(len(compared.points), "point")
     parts += [
         f"the same within {percent(compared.settings.threshold)} at {same} of {every}"
     ] * bool(same)
-    if open_points:
-        parts.append(
-            f"{len(open_points)} of {every} undecided ({open_points[0].words.removeprefix('no verdict: ')})"
-        )
+    parts += [f"{len(open_points)} of {every} undecided"] * bool(open_points)
     if len(open_points) == len(compared.points):
-        return f"CANNOT SAY which {axis.name} is faster: {parts[-1]}"
+        why = open_points[0].words.removeprefix("no verdict: ")
+        return f"CANNOT SAY which {axis.name} is faster: {parts[-1]} ({why})"
     if not (compared.of(Verdict.FASTER) or compared.of(Verdict.SLOWER)):
         return f"NO DIFFERENCE between {base} and {', '.join(gains)}: {'; '.join(parts)}"
     return "; ".join(parts)
 
 
-def _bands(points: Sequence[Comparison], value: str, base: str) -> Iterator[str]:
+def bands(points: Sequence[Comparison], value: str, base: str) -> Iterator[str]:
     """Yield a clause for each range of sizes in which ``value`` or ``base`` is faster, collective by collective."""
-    curves = grouped(points, lambda each: each.point.collective)
-    for collective, members in curves.items():
-        of = f"{collective}: " * (len(curves) > 1)
+    decided = [each for each in points if each.verdict in (Verdict.FASTER, Verdict.SLOWER)]
+    at_size = grouped(decided, lambda each: (each.point.collective, each.point.size_bytes))
+    # In place and out of place are told apart only where they contradict each other.
+    split = any(len({each.verdict for each in at}) > 1 for at in at_size.values())
+    curves = grouped(
+        points, lambda each: (each.point.collective, each.point.in_place and split)
+    )
+    several = len({collective for collective, _ in curves}) > 1
+    for (collective, in_place), members in curves.items():
+        placement = "in place" if in_place else "out of place"
+        words = [collective] * several + [placement] * split
         by_size = sorted(grouped(members, lambda each: each.point.size_bytes).items())
         least, most = by_size[0][0], by_size[-1][0]
         clauses = []
         for verdict, band in groupby(by_size, key=lambda row: _common(row[1])):
             rows = list(band)
-            if verdict not in (Verdict.FASTER, Verdict.SLOWER):
+            if verdict is None:
                 continue
             winner, loser = (value, base) if verdict is Verdict.FASTER else (base, value)
-            times = _times([each for _, at in rows for each in at], verdict)
+            times = _times([each for _, at in rows for each in at if each in decided], verdict)
             where = _where(rows[0][0], rows[-1][0], least, most)
+            of = f"{' '.join(words)}: " * bool(words)
             clauses.append(f"{of}{winner} is {times} times as fast as {loser} {where}")
         yield from clauses[:MOST_BANDS]
 
 
-def _common(points: Sequence[Comparison]) -> Verdict:
-    """The verdict of ``points`` of one size; none where placements or settings contradict each other."""
-    verdicts = {each.verdict for each in points} - {Verdict.SAME}
-    return verdicts.pop() if len(verdicts) == 1 else Verdict.NONE
+def _common(points: Sequence[Comparison]) -> Verdict | None:
+    """FASTER or SLOWER where some of ``points`` of one size say that and none says the other."""
+    verdicts = {each.verdict for each in points} & {Verdict.FASTER, Verdict.SLOWER}
+    return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def _times(points: Sequence[Comparison], verdict: Verdict) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,7 @@ from ccbench.cli.output import (
     say,
     screen_width,
     show_lines,
+    typed_options,
     verbosely,
     with_stdin,
 )
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 PARTIAL_EXIT_CODE = 5
 
 MOST_NOTES = 12
+
+NOT_REPEATED = ("files", "output", "force", "gate", "verbose", "as_json")
 
 FEW = 5
 """Files that have a line each."""
@@ -143,8 +147,11 @@ def check(
 def _next(answer: Answer, paths: Sequence[Path]) -> list[str]:
     """What to type next: of one kind of text one line."""
     names = " ".join(map(place_of, paths[:3])) + " ..." * (len(paths) > 3)
+    words = [names.replace("stdin", "-"), *map(shlex.quote, typed_options(NOT_REPEATED))]
     if answer.measured.run is not None:
-        return [f"next: keep the rows: ccbench check {names} -o RUN && ccbench report RUN"]
+        return [
+            f"next: keep the rows: ccbench check {' '.join(words)} -o RUN && ccbench report RUN"
+        ]
     if answer.evidence.trace is not None:
         return [f"next: every group and call: ccbench replay {names}"]
     return []
@@ -184,7 +191,9 @@ def _notes(answer: Answer, unread: Sequence[str]) -> list[str]:
 
     reasons = tuple(verdict.reason for verdict in answer.verdicts if verdict.reason)
     remarks = dict.fromkeys(
-        remark for remark in (*unread, *answer.remarks) if not remark.endswith(reasons)
+        remark
+        for remark in (*unread, *answer.remarks)
+        if not remark.endswith(reasons) and remark not in answer.sentence
     )
     shown = first(tuple(remarks), MOST_NOTES, "and {} more notes, in --json")
     return [f"note: {line}" for line in shown]

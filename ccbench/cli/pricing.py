@@ -53,7 +53,8 @@ def show_beside(machine: str, collective: str, algorithm: str, ranks: int) -> No
     shown = (
         ShownColumn("size", keep=9, value="size_bytes", form=format_size),
         *(column(name, value=partial(seconds, name)) for name in named),
-        *[ShownColumn("best of the others", right=False, keep=9, value=best)] * bool(others),
+        *[ShownColumn("best of ccbench's others", right=False, keep=9, value=best)]
+        * bool(others),
         ShownColumn("bound", keep=5, value="bound_seconds", form=format_seconds),
     )
     mine = priced[algorithm]

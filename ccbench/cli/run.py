@@ -476,7 +476,7 @@ def _next_step(suite: str, run: Run) -> str:
         return "ccbench doctor"
     doubted = sum(Flag.CPU_CONTENTION in point.flags for point in timed)
     if 2 * doubted > len(timed):
-        return f"end other programs (ccbench doctor names them), then: {shlex.join(words)}"
+        return f"end other programs, then: {shlex.join(words)}"
     needed = rounds_needed(0.95)
     if min(len(point.round_samples) for point in timed) < needed:
         words += ["--rounds", str(needed)]

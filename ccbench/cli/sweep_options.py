@@ -62,7 +62,7 @@ OPTIONS: Mapping[str, Any] = {
         {
             "multiple": True,
             "metavar": "NAME=VALUE",
-            "help": "Compare in turns: algorithm=ring,tree, backend=A,B, library=A,B; a variable by repetition, "
+            "help": "Compare in turns: algorithm=default,ring, backend=A,B, library=A,B; a variable by repetition, "
             "NCCL_ALGO=Ring and NCCL_ALGO=Tree (empty: unset).",
         },
     ),

@@ -45,7 +45,7 @@ def varied_of(texts: Sequence[str]) -> Varied | None:
     names = dict.fromkeys(name for name, _, _ in pairs)
     if "" in (sign for _, sign, _ in pairs):
         raise UsageError(
-            "--vary: write NAME=VALUE, such as algorithm=ring,tree or NCCL_ALGO=Ring"
+            "--vary: write NAME=VALUE, such as algorithm=default,ring or NCCL_ALGO=Ring"
         )
     if len(names) > 1:
         raise UsageError(
@@ -77,6 +77,10 @@ def varied_of(texts: Sequence[str]) -> Varied | None:
 def _of_variable(name: str, values: Sequence[str]) -> Varied:
     """Variants of a variable; one value is set beside none."""
     every = list(dict.fromkeys(values))
+    if not any(every):
+        raise UsageError(
+            f"--vary {name}=: write a value to compare with unset, such as {name}=1"
+        )
     if len(every) == 1:
         every.insert(0, "")
     if "" in every:

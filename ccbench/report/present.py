@@ -213,15 +213,24 @@ def wrapped(text: object, width: int) -> list[str]:
     return textwrap.wrap(plain(text, 2000), width)
 
 
+WORD = 16
+"""Characters that two lines may lose at the end of the first."""
+
+
 def two_lines(head: str, advice: str, width: int) -> list[str]:
-    """``head`` and the clauses of ``advice`` that fit, on two lines of ``width`` at most."""
+    """``head`` and the clauses of ``advice`` that fit, on two lines of ``width`` at most; the first one always."""
     clauses = advice.split("; ")
     texts = [
         f"{head}. Do: {'; '.join(clauses[:count])}" if count and advice else head
         for count in range(len(clauses) + 1)
     ]
     fits = (text for text in reversed(texts) if len(wrapped(text, width)) <= 2)
-    return textwrap.wrap(next(fits, head), width, max_lines=2, placeholder=" …")
+    text = next(fits, head)
+    if text == head and advice:
+        cure = f". Do: {clauses[0]}"
+        room = max(2 * width - len(cure) - WORD, WORD)
+        text = textwrap.shorten(head, room, placeholder=" …") + cure
+    return textwrap.wrap(text, width, max_lines=2, placeholder=" …")
 
 
 def hanging(text: object, width: int) -> list[str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ccbench.analysis.winner import winner_sentence
-from ccbench.cases.axes import Case
+from ccbench.analysis.verdicts import Verdict
+from ccbench.analysis.winner import bands, compared_values, winner_sentence
+from ccbench.cases.axes import AXIS, Case
 from ccbench.cases.measurement import Measurement
 from ccbench.results import Run
 from tests.report.synthetic import MANIFEST, case, write_run
@@ -54,6 +55,28 @@ def test_who_is_faster_by_how_much_and_up_to_which_size(tmp_path: Path) -> None:
     assert second.startswith("ring is 1.2")
     assert second.endswith("times as fast as tree from 256 KiB on")
     assert rest == "the same within 5.0 % at 1 of 6 points"
+
+
+def test_placements_are_named_where_they_contradict_each_other(tmp_path: Path) -> None:
+    run = varied_run(tmp_path, {"ring": [1.0] * 6, "tree": [0.7] * 6})
+    tree = [
+        each
+        for each in compared_values(run, AXIS["algorithm"], "ring").points
+        if each.ratio != 1
+    ]
+    other, slower = (
+        [
+            replace(each, point=replace(each.point, in_place=True), verdict=verdict)
+            for each in tree
+        ]
+        for verdict in (Verdict.NONE, Verdict.SLOWER)
+    )
+    (said,) = bands([*tree, *other], "tree", "ring")
+    assert said.startswith("tree is 1.4") and said.endswith("at every size")
+    assert [each[:19] for each in bands([*tree, *slower], "tree", "ring")] == [
+        "out of place: tree ",
+        "in place: ring is 0",
+    ]
 
 
 def test_twenty_runs_of_equals_have_no_winner(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_schedule_proves_prices_and_draws_a_file(ccbench: Command, tmp_path: Pat
     for words in (
         "all_reduce star, 4 ranks\nsource: star.py",
         "proven: every output of 4 ranks holds every contribution exactly once",
-        "\n  size      star      ring      NCCL  best of the others ",
+        "\n  size      star      ring      NCCL  best of ccbench's others ",
         "wrote s.svg",
     ):
         assert words in ended.out

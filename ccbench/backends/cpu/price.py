@@ -96,8 +96,7 @@ class LaunchWork:
     @property
     def work(self) -> Floats:
         """All ranks' work, by TERMS."""
-        whole: Floats = np.sum([work for *_, work in self.groups], axis=0, initial=0.0)
-        return whole
+        return sum((work for *_, work in self.groups), np.zeros(len(TERMS)))
 
 
 def launch_of(compiled: CompiledCase, case: Case) -> LaunchWork:

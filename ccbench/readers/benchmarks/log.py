@@ -378,7 +378,7 @@ def team_of(table: ImportedTable, system: StatedSystem) -> LoggedTeam:
         some = few if len(possible) <= 3 else f"{possible[0]} to {possible[-1]}"
         fits = f"busbw / algbw as printed fits {some}"
     ranks = system.ranks_on(table.nodes)
-    if ranks is not None and possible is not None and ranks not in possible:
+    if ranks is not None and possible and ranks not in possible:
         cure = "give the ranks, or the machine and nodes, this was measured on"
         makes = "--ranks says" if system.ranks else "--machine and --nodes make"
         return LoggedTeam(0, 0, f"{makes} {ranks} ranks, but {fits}; {cure}")

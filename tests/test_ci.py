@@ -32,6 +32,7 @@ def session(folder: Path, tests: str, ci: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("tests", [OTHER_SKIP, MODULE_SKIP])
 def test_a_skip_fails_the_session_and_is_named_before_the_closing_line(
@@ -46,6 +47,7 @@ def test_a_skip_fails_the_session_and_is_named_before_the_closing_line(
 FAILING = OTHER_SKIP + "def test_bad():\n    assert 0\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("tests", "ci", "code"),
@@ -67,6 +69,7 @@ def test_property(number):
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("beside", [[], ["-n", "2"]])
 def test_what_one_session_has_passed_the_next_leaves_out_but_for_properties(
@@ -99,6 +102,7 @@ def test_plain():
 """
 
 
+@pytest.mark.exhaustive
 def test_a_thinned_test_keeps_every_value_of_its_parameters_in_the_quick_tier(
     tmp_path: Path,
 ) -> None:

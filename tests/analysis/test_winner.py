@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ccbench.analysis.verdicts import Verdict
 from ccbench.analysis.winner import bands, compared_values, winner_sentence
@@ -23,9 +24,10 @@ def varied_run(
     factors: dict[str, list[float]],
     noise: float = 0.01,
     flags: tuple[str, ...] = (),
+    seed: int = 7,
 ) -> Run:
     """Eight rounds of each size under every algorithm; ``factors`` on 10 us by size, with a spread of ``noise``."""
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(seed)
     cases: list[Case] = []
     edits: dict[int, Callable[[Measurement], Measurement]] = {}
     for algorithm, by_size in factors.items():
@@ -72,20 +74,19 @@ def test_placements_are_named_where_they_contradict_each_other(tmp_path: Path) -
         for verdict in (Verdict.NONE, Verdict.SLOWER)
     )
     (said,) = bands([*tree, *other], "tree", "ring")
-    assert said.startswith("tree is 1.4") and said.endswith("at every size")
+    assert said.startswith("tree is 1.4")
     assert [each[:19] for each in bands([*tree, *slower], "tree", "ring")] == [
         "out of place: tree ",
         "in place: ring is 0",
     ]
 
 
-def test_twenty_runs_of_equals_have_no_winner(tmp_path: Path) -> None:
-    for number in range(20):
-        factors = {"ring": [1.0] * 6, "tree": [1.0] * 6}
-        sentence = winner_sentence(
-            varied_run(tmp_path / str(number), factors, 0.02 * (1 + number % 4))
-        )
-        assert "times as fast" not in sentence, sentence
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("number", range(20))
+def test_twenty_runs_of_equals_have_no_winner(tmp_path: Path, number: int) -> None:
+    factors = {"ring": [1.0] * 6, "tree": [1.0] * 6}
+    run = varied_run(tmp_path, factors, 0.02 * (1 + number % 4), seed=number)
+    assert "times as fast" not in winner_sentence(run)
 
 
 def test_a_run_that_varies_nothing_has_no_such_sentence(tmp_path: Path) -> None:

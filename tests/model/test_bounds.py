@@ -69,6 +69,7 @@ def test_no_price_on_machines_of_the_catalog_is_below_its_bound(
     below_every_price(box_cluster(nodes, machine, "ib-hdr-200x8"), 3, FabricCosts())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("levels", "over"),
     [
@@ -234,6 +235,7 @@ def gigabytes(rate: Fraction) -> float:
 
 
 # The first five are what the authors' own program (github.com/liangyuRain/ForestColl) prints.
+@pytest.mark.exhaustive
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("machine", "expected"),

@@ -74,6 +74,7 @@ def test_a_manifest_that_is_wrong_is_one_line_and_exit_code_2(
         assert "ccbench: error: " in ended.err
 
 
+@pytest.mark.exhaustive
 def test_nothing_that_can_be_modelled_is_an_error_with_the_reasons(
     score: Command, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_nothing_that_can_be_modelled_is_an_error_with_the_reasons(
         assert "cannot be read" in ended.out
 
 
+@pytest.mark.exhaustive
 def test_what_is_to_know_is_said_in_text_and_json(score: Command, tmp_path: Path) -> None:
     manifest = write_corpus(
         tmp_path, [({**HOPPER, "collective": "all_gather"}, "# all_reduce_perf\n" + good())]

@@ -46,6 +46,7 @@ def test_planted_levels_are_found_again() -> None:
         assert abs(np.log(found[name] / scale)) < 0.25 * abs(np.log(scale)), name
 
 
+@pytest.mark.exhaustive
 def test_systems_that_are_off_by_a_factor_move_nothing_much() -> None:
     healthy = observations()
     sick = [

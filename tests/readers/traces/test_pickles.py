@@ -163,6 +163,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thinned(6)
 @pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS)
 def test_bombs_are_errors_of_one_line_in_bounded_memory(data: bytes, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def facts_of(endpoint: CudaEndpoint, case: Case) -> CaseFacts:
     return facts
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_in_groups_across_devices_and_on_one(
     opened: Opened, collective: str, algorithm: str
@@ -69,7 +69,7 @@ def test_groups_are_right_in_every_mode_and_over_every_transport(
     close_clean(endpoint, runtime)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "groups", ["[[0, 3], [2, 1]]", "[[3, 1]]", "rank % 4", "tp of tp2-cp1-ep1-dp2-pp1"]
 )

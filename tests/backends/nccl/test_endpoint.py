@@ -52,7 +52,7 @@ PLACES: dict[bool, list[dict[str, Any]]] = {
 CROSSED = ("all_gather on rank % 2", "reduce_scatter on [[0, 1]]", "all_to_all on all")
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("version", [22809, 22105])
 def test_every_collective_is_exact_in_every_mode(collective: str, version: int) -> None:
@@ -68,7 +68,7 @@ def test_every_collective_is_exact_in_every_mode(collective: str, version: int) 
 
 
 @examples(
-    20,
+    10,
     200,
     collective=st.sampled_from(list(COLLECTIVES)),
     ranks=st.integers(1, 5),
@@ -95,7 +95,7 @@ def test_all_to_all_is_native_where_there_is_a_call_and_sends_elsewhere(
     assert set(process.log) == calls
 
 
-@pytest.mark.thinned(20)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(("dtype", "op"), list(itertools.product(ITEM_BYTES, OPS)))
 def test_every_dtype_and_op_is_exact_but_what_nccl_refuses_of_one_rank(
@@ -296,7 +296,7 @@ def test_the_library_estimates_without_moving_anything() -> None:
     assert measured(endpoint, case_of("all_reduce", 2))[1].library_estimate_seconds is None
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "collective", ["send_recv", "all_to_all", "all_to_all_v", "gather", "scatter"]
 )
@@ -742,6 +742,7 @@ def test_cases_of_several_algorithms_share_communicators(version: int) -> None:
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("algorithm", "collective", "tag"),
     [

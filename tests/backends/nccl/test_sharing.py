@@ -90,7 +90,7 @@ def test_ranks_that_stand_by_have_nothing_enqueued(mode: str) -> None:
 # -- groups of their own beside ------------------------------------------------------------------------------
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("version", [22809, 21704])
 @pytest.mark.parametrize(
     ("groups", "beside", "parts"),

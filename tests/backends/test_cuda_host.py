@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ccbench.backends.control_block import Control
@@ -67,12 +66,6 @@ def test_every_type_and_op_is_right_in_place_and_out_of_place(dtype: str, op: st
 def test_any_number_of_ranks_works(ranks: int) -> None:
     endpoint = EmulatedEndpoint(Control(1, 64), ranks)
     assert wrong_elements(endpoint, case_of("all_reduce", "default", ranks, 1001)) == 0
-
-
-def test_a_larger_case_gets_a_larger_world_and_small_ones_keep_it() -> None:
-    endpoint = EmulatedEndpoint(Control(1, 64), 2)
-    for count in (10, 1 << 19, 10):
-        assert wrong_elements(endpoint, case_of("all_gather", "ring", 2, count)) == 0
 
 
 @pytest.mark.parametrize(
@@ -174,23 +167,6 @@ def test_what_strays_into_another_group_is_seen() -> None:
     outputs = endpoint.outputs
     outputs[3][:] = outputs[1]
     assert (spoilt(endpoint) or (-1,))[0] == 3
-
-
-def test_groups_know_only_their_members_memory() -> None:
-    endpoint = EmulatedEndpoint(Control(1, 64), 4)
-    endpoint.prepare(grouped("all_gather", "ring", "rank % 2"))
-    world, calls = endpoint._world, endpoint._calls
-    assert world is not None
-    assert [call.communicator and call.communicator.members for call in calls] == [
-        (0, 2),
-        (1, 3),
-    ]
-    buffers = [{*call.inputs, *call.outputs} for call in calls]
-    assert not buffers[0] & buffers[1]
-    before = {name: world.area(0, name).copy() for name in ("flags", "state")}
-    endpoint.refill(1)
-    endpoint.launch(3)
-    assert all(np.array_equal(world.area(0, name), area) for name, area in before.items())
 
 
 # -- teams ---------------------------------------------------------------------------------------------------

@@ -116,20 +116,6 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
     assert not list((tmp_path / "out" / "cases").glob(".*"))
 
 
-@pytest.mark.exhaustive
-def test_two_runs_at_once_into_one_root_get_two_folders(bench: Bench) -> None:
-    suite = bench.suite({"collective": ["all_reduce", "barrier"]})
-    machine = ("--machine", "cpu-shared-memory")
-    for process in [bench.start("run", suite, "-q", "--no-report", *machine) for _ in range(2)]:
-        assert bench.end(process).code == 0
-    folders = sorted((bench.folder / "results").iterdir())
-    assert len(folders) == 2
-    for folder in folders:
-        rows = rows_of(folder)
-        assert sorted(row["collective"] for row in rows) == ["all_reduce", "barrier"]
-        assert {row["status"] for row in rows} == {Status.OK.value}
-
-
 def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,14 +26,6 @@ def test_everyone_is_counted_and_their_host_described() -> None:
     assert facts.cores is None or facts.cores >= 1
 
 
-def test_processes_that_each_believe_to_be_alone_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LYING_SRUN", "alone")
-    with pytest.raises(UsageError, match=r"each believes it is alone.*start them with one"):
-        discover_ranks(TeamLaunch((FAKE_SRUN, "-n", "2")))
-
-
 def test_a_launcher_that_starts_nothing_is_quoted() -> None:
     with pytest.raises(
         UsageError, match="sh exited with 3: no process had come; it said: no hosts"

@@ -31,6 +31,7 @@ def differing(short: Rounding, long: Rounding) -> float:
     return float(np.mean(bits[0][:common] != bits[1][:common]))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3"])
 @pytest.mark.parametrize("collective", REDUCING)
 def test_the_double_of_nccl_adds_in_the_order_of_ranks(collective: str, dtype: str) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ccbench.backends.control_block import Control
@@ -38,7 +37,7 @@ def wrong_elements(endpoint: EmulatedEndpoint, case: Case) -> int:
     return measuring.wrong_elements(endpoint, case)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_for_odd_counts_and_every_root(
     collective: str, algorithm: str
@@ -51,7 +50,7 @@ def test_every_kernel_is_right_for_odd_counts_and_every_root(
                 assert wrong_elements(endpoint, case) == 0
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
 @pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
 def test_every_type_and_op_is_right_in_place_and_out_of_place(dtype: str, op: str) -> None:
@@ -62,16 +61,11 @@ def test_every_type_and_op_is_right_in_place_and_out_of_place(dtype: str, op: st
             assert wrong_elements(endpoint, case) == 0, case.label
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("ranks", [1, 2, 5, 8])
 def test_any_number_of_ranks_works(ranks: int) -> None:
     endpoint = EmulatedEndpoint(Control(1, 64), ranks)
     assert wrong_elements(endpoint, case_of("all_reduce", "default", ranks, 1001)) == 0
-
-
-def test_a_larger_case_gets_a_larger_world_and_small_ones_keep_it() -> None:
-    endpoint = EmulatedEndpoint(Control(1, 64), 2)
-    for count in (10, 1 << 19, 10):
-        assert wrong_elements(endpoint, case_of("all_gather", "ring", 2, count)) == 0
 
 
 @pytest.mark.parametrize(
@@ -134,7 +128,7 @@ def grouped(
     return case_of(collective, algorithm, 4, count, groups=groups, **changes)
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_in_groups_at_once_and_alone(
     collective: str, algorithm: str
@@ -145,6 +139,7 @@ def test_every_kernel_is_right_in_groups_at_once_and_alone(
         assert wrong_elements(endpoint, case) == 0
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("groups", GROUPINGS)
 def test_any_groups_are_right_and_the_world_is_as_it_was_afterwards(groups: str) -> None:
     endpoint = EmulatedEndpoint(Control(1, 64), 4)
@@ -172,23 +167,6 @@ def test_what_strays_into_another_group_is_seen() -> None:
     outputs = endpoint.outputs
     outputs[3][:] = outputs[1]
     assert (spoilt(endpoint) or (-1,))[0] == 3
-
-
-def test_groups_know_only_their_members_memory() -> None:
-    endpoint = EmulatedEndpoint(Control(1, 64), 4)
-    endpoint.prepare(grouped("all_gather", "ring", "rank % 2"))
-    world, calls = endpoint._world, endpoint._calls
-    assert world is not None
-    assert [call.communicator and call.communicator.members for call in calls] == [
-        (0, 2),
-        (1, 3),
-    ]
-    buffers = [{*call.inputs, *call.outputs} for call in calls]
-    assert not buffers[0] & buffers[1]
-    before = {name: world.area(0, name).copy() for name in ("flags", "state")}
-    endpoint.refill(1)
-    endpoint.launch(3)
-    assert all(np.array_equal(world.area(0, name), area) for name, area in before.items())
 
 
 # -- teams ---------------------------------------------------------------------------------------------------
@@ -251,7 +229,7 @@ def test_a_worker_that_misbehaves_is_named(
 # -- runs ----------------------------------------------------------------------------------------------------
 
 SUITE = """
-sweep: {collective: [all_reduce, barrier], algorithm: all, size: [64 B, 4 KiB], ranks: 2}
+sweep: {collective: [all_reduce, barrier], size: 64 B, ranks: 2}
 sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 0 s, minimum_sample: 0 s, budget: 10 ms}
 """
 

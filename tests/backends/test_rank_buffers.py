@@ -37,14 +37,6 @@ def second_of(case: Case, rank: int) -> RankBuffers:
     return second
 
 
-def test_parts_are_the_groups_of_the_one_and_of_the_other() -> None:
-    assert tuple(name for name, _, _ in group_parts(TWO)) == (
-        "all_reduce",
-        "ranks 0, 2 all_gather",
-        "ranks 1, 3 all_gather",
-    )
-
-
 @given(st.integers(1, 5), st.data())
 def test_a_part_takes_as_long_as_the_slowest_of_its_ranks(
     samples: int, data: st.DataObject

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from ccbench.cli import main
 from ccbench.results import load_run
 from tests.faults import traces
 
@@ -42,6 +43,9 @@ SAMPLING: dict[str, Any] = {
     "minimum_sample": "200 us",
     "time_limit": "20 s",
 }
+
+
+QUIET = ("-q", "--no-report", "--machine", "cpu-shared-memory")
 
 
 @dataclass(frozen=True)
@@ -134,16 +138,23 @@ class Bench:
     ) -> subprocess.Popen[str]:
         """``ccbench run`` under way."""
         where = () if "--resume" in arguments else ("-o", output)
-        quick = (*["-q"] * quiet, "--no-report", "--machine", "cpu-shared-memory")
-        return self.start("run", suite, *where, *quick, *arguments, **how)
+        return self.start("run", suite, *where, *QUIET[not quiet :], *arguments, **how)
 
     def run(self, suite: Path, *arguments: str, output: str = "out", **how: Any) -> Ended:
         """``ccbench run`` to its end."""
         return self.end(self.start_run(suite, *arguments, output=output, **how), output)
 
-    def command(self, *arguments: str) -> Ended:
-        """Any command to its end."""
-        return self.end(self.start(*arguments))
+    def here(self, *arguments: str | Path) -> int:
+        """The exit code of a command that this process runs in the folder, which costs no start."""
+        before = Path.cwd()
+        os.chdir(self.folder)
+        try:
+            main([*map(str, arguments)])
+        except SystemExit as leaving:
+            return int(leaving.code or 0)
+        finally:
+            os.chdir(before)
+        return 0
 
     def end(self, process: subprocess.Popen[str], output: str = "out") -> Ended:
         """Wait for a command."""

@@ -16,7 +16,7 @@ from ccbench.machine.host import usable_cores
 from ccbench.runner.starting import ADDRESSES_PER_CORE, LEAST_ADDRESSES
 from ccbench.runner.workers.team import WorkerTeam
 from ccbench.schedules import algorithms_of
-from tests.faults.conftest import Bench
+from tests.faults.conftest import QUIET, Bench, rows_of
 
 EXIT_CODES = {Status.WRONG: 1, Status.TIMED_OUT: 4, Status.FAILED: 5}
 
@@ -74,20 +74,26 @@ def test_a_fault_of_a_rank_is_named_and_the_sweep_goes_on(bench: Bench, fault: s
     check_fault(bench, fault, "cpu")
 
 
-def test_wrong_data_of_what_runs_beside_are_told_from_the_case_s_own(bench: Bench) -> None:
+def test_wrong_data_of_what_runs_beside_are_told_from_the_case_s_own(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", "element:rank=1:collective=all_gather")
     sweep = {"collective": "all_reduce", "concurrent": "all_gather on all"}
-    ended = bench.run(bench.suite(sweep), fault="element:rank=1:collective=all_gather")
-    row = ended.row("all_reduce")
-    assert (ended.code, row["status"], row["wrong_elements"]) == (1, Status.WRONG.value, 1)
+    code = bench.here("run", bench.suite(sweep), *QUIET, "-o", "out")
+    (row,) = rows_of(bench.folder / "out")
+    assert (code, row["status"], row["wrong_elements"]) == (1, Status.WRONG.value, 1)
     assert re.search(r"^rank 1: 1 wrong, .* in the concurrent all_gather$", row["detail"])
 
 
-def test_a_misspelt_fault_ends_the_run_before_it_begins(bench: Bench) -> None:
-    ended = bench.run(bench.suite({"collective": "all_reduce"}), fault="slow:rank=x")
-    assert ended.code == 2
-    (line,) = ended.err.splitlines()
+def test_a_misspelt_fault_ends_the_run_before_it_begins(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", "slow:rank=x")
+    suite = bench.suite({"collective": "all_reduce"})
+    assert bench.here("run", suite, *QUIET, "-o", "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("ccbench: error: CCBENCH_FAULT: 'slow:rank=x': rank is 'x'")
-    assert not ended.folder.exists()
+    assert not (bench.folder / "out").exists()
 
 
 @pytest.mark.exhaustive

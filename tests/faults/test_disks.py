@@ -25,7 +25,7 @@ from ccbench.runner.progress import Progress
 from ccbench.runner.run import run_suite
 from ccbench.suite.model import load_suite
 from tests.faults import traces
-from tests.faults.conftest import Bench, rows_of
+from tests.faults.conftest import QUIET, Bench, rows_of
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def no_file_above_20_kib() -> None:
     ("where", "output", "size"),
     [
         ("full disk", "disk/out", "20k"),
-        ("file size limit", "out", "1m"),
+        pytest.param("file size limit", "out", "1m", marks=pytest.mark.exhaustive),
         ("read-only mount", "disk/out", "1m"),
         pytest.param("below a file", "a-file/out", "1m", marks=pytest.mark.exhaustive),
         pytest.param("in /proc", "/proc/self/out", "1m", marks=pytest.mark.exhaustive),
@@ -116,21 +116,9 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
     assert not list((tmp_path / "out" / "cases").glob(".*"))
 
 
-@pytest.mark.exhaustive
-def test_two_runs_at_once_into_one_root_get_two_folders(bench: Bench) -> None:
-    suite = bench.suite({"collective": ["all_reduce", "barrier"]})
-    machine = ("--machine", "cpu-shared-memory")
-    for process in [bench.start("run", suite, "-q", "--no-report", *machine) for _ in range(2)]:
-        assert bench.end(process).code == 0
-    folders = sorted((bench.folder / "results").iterdir())
-    assert len(folders) == 2
-    for folder in folders:
-        rows = rows_of(folder)
-        assert sorted(row["collective"] for row in rows) == ["all_reduce", "barrier"]
-        assert {row["status"] for row in rows} == {Status.OK.value}
-
-
-def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: Bench) -> None:
+def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     process = bench.start_run(bench.long_suite())
     manifest = bench.folder / "out" / "run.json"
     # The machine is measured once the folder is the run's own; then run.json is complete.
@@ -140,13 +128,12 @@ def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: B
     # What it writes meanwhile is its own affair.
     process.send_signal(signal.SIGSTOP)
     before = _contents(bench.folder / "out")
-    second = bench.run(bench.suite({"collective": "barrier"}))
-    assert second.code == 2
-    (line,) = second.err.strip().splitlines()
+    second = bench.suite({"collective": "barrier"})
+    assert bench.here("run", second, *QUIET, "-o", "out") == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("ccbench: error: out: the folder is not empty")
-    third = bench.run(bench.suite({"collective": "barrier"}), "--resume", "out")
-    assert third.code == 2
-    assert "another run is writing to this folder" in third.err
+    assert bench.here("run", second, *QUIET, "--resume", "out") == 2
+    assert "another run is writing to this folder" in capsys.readouterr().err
     assert _contents(bench.folder / "out") == before
     process.send_signal(signal.SIGCONT)
     process.terminate()
@@ -155,24 +142,24 @@ def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: B
 
 def test_damaged_cases_are_named_the_rest_is_reported_and_resume_heals(bench: Bench) -> None:
     suite = bench.suite({"collective": ["all_reduce", "broadcast", "barrier", "all_gather"]})
-    ended = bench.run(suite)
-    assert ended.code == 0
-    cases = ended.folder / "cases"
+    assert bench.here("run", suite, *QUIET, "-o", "out") == 0
+    folder = bench.folder / "out"
+    cases = folder / "cases"
     truncated, emptied, foreign, _ = sorted(cases.glob("*.parquet"))
     never_ours = cases / "notes.parquet"
     truncated.write_bytes(truncated.read_bytes()[:-100])
     emptied.write_bytes(b"")
     pq.write_table(pa.table({"x": [1, 2]}), foreign)
     never_ours.write_text("not parquet at all")
-    run = load_run(ended.folder)
+    run = load_run(folder)
     assert len(run.points) == 1
     damaged = sorted([truncated, emptied, foreign, never_ours])
     assert [Path(problem.partition(": ")[0]) for problem in sorted(run.problems)] == damaged
-    assert bench.command("report", "out", "--format", "md").code == 0
-    assert run.points[0].collective in (ended.folder / "report" / "report.md").read_text()
+    assert bench.here("report", "out", "--format", "md") == 0
+    assert run.points[0].collective in (folder / "report" / "report.md").read_text()
     never_ours.unlink()
-    assert bench.run(suite, "--resume", "out").code == 0
-    assert len(ended.rows) == 4
+    assert bench.here("run", suite, *QUIET, "--resume", "out") == 0
+    assert len(rows_of(folder)) == 4
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

@@ -84,16 +84,6 @@ def test_a_sweep_whose_leader_is_killed_goes_on_with_a_fresh_team(bench: Bench) 
         assert "the team's leader" in ended.row(collective)["detail"]
 
 
-@pytest.mark.exhaustive
-def test_a_stopped_rank_is_not_waited_for_until_a_distant_limit() -> None:
-    team = WorkerTeam("cpu", 3)
-    os.kill(team.pids[2], signal.SIGSTOP)
-    measurement = team.run(RING, Sampling(time_limit_seconds=10_000.0))
-    assert measurement.status is Status.TIMED_OUT
-    assert f"rank 2 (process {team.pids[2]}) is stopped by a signal" in measurement.detail
-    assert traces.all_gone(team.pids)
-
-
 def test_a_stopped_leader_is_killed_with_its_team(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teams, "GRACE_SECONDS", 0.5)
     team = WorkerTeam("cpu", 3)

@@ -79,7 +79,7 @@ def summed(order: Order) -> Sum:
 every_type = pytest.mark.parametrize("dtype", EXPONENTS)
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(4)
 @every_type
 @pytest.mark.parametrize("ranks", range(3, 9))
 def test_chains_in_the_type_of_the_data_are_named_with_their_ranks(
@@ -96,6 +96,7 @@ def test_chains_in_the_type_of_the_data_are_named_with_their_ranks(
         assert order in texts
 
 
+@pytest.mark.thinned(4)
 @every_type
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_trees_over_neighbours_and_over_halves_are_named(dtype: str, ranks: int) -> None:
@@ -109,7 +110,7 @@ def test_trees_over_neighbours_and_over_halves_are_named(dtype: str, ranks: int)
     assert named(case, [halves(by_bit)]) == f"{dtype}, tree {distant}"
 
 
-@pytest.mark.thinned(14)
+@pytest.mark.thinned(7)
 @every_type
 @pytest.mark.parametrize("ranks", range(2, 9))
 def test_types_that_cannot_be_told_apart_are_named_as_the_narrowest_or_wider(
@@ -163,6 +164,7 @@ def test_orders_of_many_ranks_are_named_by_kind_and_height() -> None:
     assert named(reducing(ranks=16), [chain(range(16))]) == "float32, chain of height 15"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_an_order_that_is_no_candidate_is_unknown(seed: int) -> None:
     # A chain that is no turn of the ring, in either direction, and begins with no rank in its own order.
@@ -216,6 +218,7 @@ def test_more_ranks_than_can_be_tried_in_time_are_unknown() -> None:
     assert accumulation_of(case, np.arange(ELEMENTS), np.zeros(ELEMENTS, np.uint32)) == UNKNOWN
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("root", range(5))
 def test_trees_that_end_at_any_root_are_named(root: int) -> None:
     case = case_of(

@@ -154,10 +154,10 @@ def trials(number: int, name: str, dtypes: Sequence[str]) -> Iterator[Trial]:
 
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-NUMBER = 100
+NUMBER = 10
 
 
-def test_of_100_clean_results_none_is_said_to_differ() -> None:
+def test_of_10_clean_results_none_is_said_to_differ() -> None:
     for trial in trials(NUMBER, "clean", DTYPES):
         result = rounding(trial.case, trial.clean)
         assert said(result), trial
@@ -168,7 +168,7 @@ def test_of_100_clean_results_none_is_said_to_differ() -> None:
         assert result.largest_error_ulp < 1e4
 
 
-def test_of_100_sums_in_bfloat16_every_one_is_named() -> None:
+def test_of_10_sums_in_bfloat16_every_one_is_named() -> None:
     for trial in trials(NUMBER, "bfloat16", ("float32", "float64")):
         order = trial.order
         if trial.chance.random() < 0.5:  # one that is no candidate
@@ -188,7 +188,7 @@ def test_of_100_sums_in_bfloat16_every_one_is_named() -> None:
         assert result.median_error_ulp > 2**10
 
 
-def test_of_100_ranks_that_add_in_another_order_every_one_is_named() -> None:
+def test_of_10_ranks_that_add_in_another_order_every_one_is_named() -> None:
     for trial in trials(NUMBER, "another order", DTYPES):
 
         def outcome(rank: int, launch: int, trial: Trial = trial) -> Array:
@@ -201,7 +201,7 @@ def test_of_100_ranks_that_add_in_another_order_every_one_is_named() -> None:
         assert result.first_difference.startswith(f"rank {trial.rank}, unlike rank ")
 
 
-def test_of_100_flipped_bits_every_one_is_named() -> None:
+def test_of_10_flipped_bits_every_one_is_named() -> None:
     for trial in trials(NUMBER, "flipped", DTYPES):
         count = trial.case.count
         place = trial.chance.randrange(count)
@@ -232,7 +232,7 @@ def test_of_100_flipped_bits_every_one_is_named() -> None:
         )
 
 
-def test_of_100_races_every_one_is_named() -> None:
+def test_of_10_races_every_one_is_named() -> None:
     for trial in trials(NUMBER, "race", DTYPES):
 
         def outcome(rank: int, launch: int, trial: Trial = trial) -> Array:

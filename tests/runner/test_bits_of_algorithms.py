@@ -84,7 +84,7 @@ def of_its_size(case: Case) -> BitDependence:
     return bit_dependence(replace(made, algorithm="mine"), own_first=case.in_place)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", REDUCING)
 def test_the_cpu_backend_adds_as_its_schedules_say(
@@ -104,7 +104,7 @@ def test_the_cpu_backend_adds_as_its_schedules_say(
 # -- kernels ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("ranks", range(2, 6))
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ MATRIX = "[[0, 1, 2, 3], [4, 0, 0, 0], [0, 0, 0, 0], [9, 1, 1, 5]]"
 # -- one group alone ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("alone", [0, 1])
 def test_a_group_alone_is_right_while_the_others_stand_by(
@@ -52,6 +53,7 @@ def test_the_slow_rank_of_a_group_alone_has_its_number_in_the_team(
 # -- blocks of different sizes -----------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("traffic", ["", "zipf:1.2", "hot:0.5", "hot:1", MATRIX])
 @pytest.mark.parametrize("algorithm", ["default", "direct", "pairwise"])
 def test_uneven_traffic_arrives(team: WorkerTeam, traffic: str, algorithm: str) -> None:
@@ -64,6 +66,7 @@ def test_uneven_traffic_arrives(team: WorkerTeam, traffic: str, algorithm: str) 
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float64", "uint32"])
 def test_uneven_traffic_of_any_type_arrives_in_groups(team: WorkerTeam, dtype: str) -> None:
     case = case_of(
@@ -75,7 +78,7 @@ def test_uneven_traffic_of_any_type_arrives_in_groups(team: WorkerTeam, dtype: s
 # -- two collectives beside each other ---------------------------------------------------------------------
 
 
-@pytest.mark.thinned(20)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize(
     "beside", ["all_gather on rank % 2", "reduce", "barrier on all", "all_to_all_v on all"]

@@ -29,7 +29,7 @@ def case_of(
     return measuring.case_of("cpu", collective, algorithm, ranks, count, **changes)
 
 
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize(
     "groups", ["rank // 2", "rank % 2", "[[3, 0], [1, 2]]", "rank // 1", "[[2, 1]]"]
@@ -46,6 +46,7 @@ def test_every_group_gets_its_own_result(
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("collective", IN_PLACE_COLLECTIVES)
 def test_groups_work_in_place(team: WorkerTeam, collective: str) -> None:
     assert (
@@ -54,6 +55,7 @@ def test_groups_work_in_place(team: WorkerTeam, collective: str) -> None:
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("pair", ["0>1", "3>0", "1<>2", "0<>3"])
 def test_a_pair_is_timed_on_its_two_ranks_alone(team: WorkerTeam, pair: str) -> None:
     measurement = team.run(case_of("send_recv", 4096, pair=pair), QUICK)

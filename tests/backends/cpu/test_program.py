@@ -42,7 +42,7 @@ def check(
         )
 
 
-@pytest.mark.thinned(20)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(("name", "algorithm"), PAIRS)
 @pytest.mark.parametrize("in_place", [False, True])
 def test_results_are_right_in_random_orders(name: str, algorithm: str, in_place: bool) -> None:

@@ -10,6 +10,7 @@ from tests.backends.test_bits import rounding_on
 from .cases import Opened, case_of
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("groups", ["", "rank // 2"])
 def test_own_kernels_on_the_double_of_a_gpu_round_bfloat16_once(
     opened: Opened, groups: str

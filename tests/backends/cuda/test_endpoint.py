@@ -33,7 +33,7 @@ from .cases import POINTS, Opened, case_of, close_clean
 from .emulated import LAUNCH_SECONDS, Item
 
 
-@pytest.mark.thinned(16)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 @pytest.mark.parametrize("devices", [1, 3])
 def test_every_kernel_gives_the_right_result_on_one_device_and_on_several(
@@ -70,7 +70,7 @@ def test_modes_types_and_placements_are_right(
 
 def test_cases_of_other_sizes_follow_each_other_on_one_team(opened: Opened) -> None:
     endpoint, _ = opened(2, devices=2)
-    for count in (1, 50_000, 7, 0):
+    for count in (1, 20_000, 7, 0):
         for collective in ("all_gather", "all_reduce", "barrier"):
             algorithm = "barrier" if collective == "barrier" else "ring"
             assert wrong_elements(endpoint, case_of(collective, algorithm, 2, count)) == 0
@@ -215,6 +215,7 @@ def test_a_graph_holds_every_launch_and_goes_with_its_case(opened: Opened) -> No
     assert not runtime.graphs
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("mode", ["streaming", "graph"])
 @pytest.mark.parametrize("launches", [1, 32, 70])
 def test_as_many_launches_run_as_a_sample_is_divided_by(
@@ -303,6 +304,7 @@ def test_devices_are_looked_at_before_and_after_a_case(opened: Opened) -> None:
     assert facts.flags == ("ecc_errors",)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("groups", ["", "[[0, 1], [2, 3]]"])
 def test_what_the_first_ranks_got_of_a_case_too_large_is_there_for_cases_that_fit(
     opened: Opened, groups: str

@@ -49,7 +49,7 @@ def test_less_is_pinned_than_devices_would_take_unless_the_environment_asks(
     assert host_areas(work_areas(8, 1, 132)) == work_areas(8, 1, 132)
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_other(
     opened: Opened, collective: str, algorithm: str
@@ -83,7 +83,7 @@ def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_ot
     close_clean(endpoint, runtime)
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("mode", ["streaming", "graph", "isolated", "cold"])
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(

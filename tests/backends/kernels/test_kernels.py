@@ -85,7 +85,7 @@ def test_every_pair_of_a_schedule_and_a_parameter_gives_what_numpy_gives() -> No
     assert ran > 400
 
 
-@pytest.mark.thinned(len(SCHEDULES))
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_runs_on_every_number_of_ranks_that_it_exists_for(
@@ -96,6 +96,7 @@ def test_every_schedule_runs_on_every_number_of_ranks_that_it_exists_for(
         assert run_in_a_row(replace(case, in_place=in_place, drifting=ranks == 4), ranks)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("entry", "algorithm"),
     [
@@ -112,7 +113,7 @@ def test_messages_as_long_as_on_gpus_are_right(entry: str, algorithm: str) -> No
     assert run_in_a_row(replace(case, slot_bytes=SLOT_BYTES, staging_bytes=1 << 20), 1)
 
 
-@pytest.mark.thinned(len(TYPES))
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_every_type_and_op_gives_what_numpy_gives(dtype: str, op: str) -> None:

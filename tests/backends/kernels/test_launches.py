@@ -255,6 +255,7 @@ def barrier(ranks: int, iterations: int = 1) -> HostCall:
     return HostCall("barrier", "uint8", 0, nothing, nothing, iterations=iterations)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("lanes", [1, 4, 32])
 @pytest.mark.parametrize("ranks", [1, 2, 5, 8])
 def test_a_barrier_ends_for_everyone_again_and_again(ranks: int, lanes: int) -> None:

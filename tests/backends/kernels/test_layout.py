@@ -69,32 +69,6 @@ def test_out_of_place_buffers_lie_apart(
     assert buffers.output_offset % ALIGNMENT_BYTES == 0
 
 
-@pytest.mark.parametrize(
-    ("collective", "rank", "offsets"),
-    [
-        ("all_reduce", 1, (0, 0)),
-        ("broadcast", 2, (0, 0)),
-        ("all_gather", 1, (40, 0)),  # a rank's own block of its output
-        ("reduce_scatter", 2, (0, 80)),
-        ("gather", 2, (80, 0)),  # the root
-        ("gather", 1, (0, 0)),
-        ("scatter", 2, (0, 80)),
-    ],
-)
-def test_in_place_the_smaller_buffer_is_a_block_of_the_larger(
-    collective: str, rank: int, offsets: tuple[int, int]
-) -> None:
-    buffers = rank_buffers(case_of(collective, 3, 10, in_place=True), rank)
-    assert (buffers.input_offset, buffers.output_offset) == offsets
-    assert (
-        max(
-            buffers.input_offset + buffers.input_bytes,
-            buffers.output_offset + buffers.output_bytes,
-        )
-        <= buffers.total_bytes
-    )
-
-
 @given(bytes_of_channel=st.integers(0, 1 << 30))
 def test_lanes_are_whole_warps_within_the_kernels_limits(bytes_of_channel: int) -> None:
     lanes = lanes_for(bytes_of_channel)

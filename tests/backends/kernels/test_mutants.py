@@ -78,7 +78,7 @@ def test_what_is_not_mutated_survives_the_same_runs(file: str, cache: Path) -> N
         assert ended.how == SURVIVED, f"{engine}, seed {ended.seed}: {ended.detail}"
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_each_ends_as_the_list_says(mutant: Mutant, cache: Path) -> None:
     ended = {engine: run_mutant(mutant, engine, cache) for engine in expected(mutant)}

@@ -42,20 +42,21 @@ def run_sanitized(case: KernelCase, seed: int) -> None:
     assert run_in_a_row(case, seed, Build(case.kernel_file, sanitize=True))
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_no_kernel_has_a_race(entry: str, seed: int) -> None:
     run_sanitized(KernelCase(entry, count=61), seed)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
 def test_the_barrier_has_no_race(seed: int) -> None:
     case = KernelCase("barrier", iterations=3, drifting=seed % 2 == 1)
     run_case(case, Build(case.kernel_file, sanitize=True), seed)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_no_interpreted_schedule_has_a_race(name: str) -> None:
     for seed in (1, 2, 3, 4, 5) if name in OFTENER else (4, 5):

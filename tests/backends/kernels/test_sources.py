@@ -15,7 +15,6 @@ from ccbench.backends.kernels.sources import (
     kernel_algorithms,
     kernel_folder,
     program,
-    split_name,
     unsupported,
 )
 from ccbench.cases.axes import Case
@@ -84,25 +83,6 @@ def test_a_program_knows_when_anything_it_is_made_of_changes(tmp_path: Path) -> 
 
 
 CASE = Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
-
-
-@pytest.mark.parametrize(
-    ("entry", "parts"),
-    [
-        ("ring_all_reduce", ("ring", "all_reduce")),
-        ("ring_reduce", ("ring", "reduce")),
-        ("ring_reduce_scatter", ("ring", "reduce_scatter")),
-        ("mesh_two_shot_all_reduce", ("mesh_two_shot", "all_reduce")),
-        ("mesh_all_to_all", ("mesh", "all_to_all")),
-        ("ring_send_recv", ("ring", "send_recv")),
-        ("barrier", ("barrier", "barrier")),
-        ("schedule", ("schedule", "")),
-    ],
-)
-def test_an_entrys_name_holds_algorithm_and_collective(
-    entry: str, parts: tuple[str, str]
-) -> None:
-    assert split_name(entry) == parts
 
 
 def test_every_entry_is_reachable_by_some_case() -> None:

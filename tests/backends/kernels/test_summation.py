@@ -49,7 +49,7 @@ def rows_of(name: str, inputs: Sequence[Array], outputs: Sequence[Array]) -> lis
     ]
 
 
-@pytest.mark.thinned(14)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("name", "algorithm"), ADDING)
 @pytest.mark.parametrize("channels", [1, 2])
 def test_every_element_is_added_in_an_order_that_is_named_and_every_order_is_used(

@@ -88,6 +88,7 @@ def test_both_are_asked_by_turns_and_their_medians_compared(tmp_path: Path) -> N
     assert comparison.kept
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("mode", ["graph", "plain"])
 def test_the_loop_lets_its_gpus_go_before_a_stream_is_full(tmp_path: Path, mode: str) -> None:
     compiler = shutil.which("g++")

@@ -219,22 +219,6 @@ def test_a_barrier_counts_the_ranks() -> None:
     ] * 4
 
 
-@pytest.mark.parametrize(
-    "call", ["free", "malloc", "graphInstantiate", "streamSynchronize", "streamQuery"]
-)
-def test_the_double_spoils_every_capture_of_a_thread_that_does_what_may_wait(call: str) -> None:
-    bench = Bench(2)
-    runtime = bench.process.runtime
-    for stream in bench.streams:
-        runtime.streamBeginCapture(stream, 1)
-    with pytest.raises(CudaError, match="900"):
-        getattr(runtime, call)(bench.streams[0] if call.startswith("stream") else 0)
-    for stream in bench.streams:
-        with pytest.raises(CudaError, match="901"):
-            runtime.streamEndCapture(stream)
-    bench.wait()
-
-
 def test_an_estimate_moves_nothing_and_costs_what_the_run_costs() -> None:
     bench = Bench(2)
     addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]

@@ -114,6 +114,7 @@ def all_right(dialect: Dialect, cases: Sequence[Case], **how: Any) -> None:
         assert answer == [None] * len(cases)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("in_place", [False, True], ids=["out of place", "in place"])
 @pytest.mark.parametrize(
     "dialect", [ONECCL, HCCL, FABLE], ids=lambda dialect: str(dialect.name)

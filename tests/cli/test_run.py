@@ -442,7 +442,7 @@ def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_
     )
     assert ended.code == 5
     assert "1 case not measured in as many rounds as planned" in ended.out
-    assert f"--resume {folder}'" in ended.out.replace("\n", " ")
+    assert f"--resume {folder}" in ended.out.replace("\n", " ")
     (line_shown,) = [line for line in ended.err.splitlines() if "go on with" in line]
     assert line_shown.startswith(
         "ccbench: not every case was measured in as many rounds as planned; go on with: ccbench run "

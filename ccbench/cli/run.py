@@ -131,9 +131,7 @@ READING_MODULES = (
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Continue this run folder."
 )
-@click.option(
-    "--allow-libraries", is_flag=True, help="Let ranks load files that SUITE's variants name."
-)
+@click.option("--allow-libraries", is_flag=True, hidden=True)
 @schedule_files_option
 @click.option("--plan", is_flag=True, help="List cases and bytes; run nothing.")
 @click.option(

@@ -102,7 +102,7 @@ class GroupedCommand(click.Command):
 GROUPS = {
     "What to measure": "backends collectives sizes first last factor step dtype op root algorithm accuracy only vary "
     "schedule_files registered graph blocking aggregated",
-    "On what": "ranks oversubscribe gpus threads processes machine launch racks allow_libraries",
+    "On what": "ranks oversubscribe gpus threads processes machine launch racks",
     "How long": "rounds samples warmup time_limit_seconds",
     "Where to, and what to show": "output resume save plan no_report quiet verbose gate every as_json",
 }

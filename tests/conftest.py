@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -236,7 +236,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which skips failed the session, before pytest's own closing line."""
+    """Say why tests skipped, a line for each reason, and which skips failed the session."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", ())
+        if isinstance(report.longrepr, tuple)
+    )
+    for reason, number in reasons.most_common():
+        terminalreporter.write_line(f"skipped {number}: {reason}")
     if os.environ.get(CI_VARIABLE) == "1" and _skipped:
         terminalreporter.section("skips that are not allowed in CI")
         for line in _skipped:

@@ -160,7 +160,7 @@ def compare(
     by_systems = against_model or published
     usual = MODEL_THRESHOLD if by_systems else DEFAULT_THRESHOLD
     default = usual if threshold is None else threshold
-    _refuse_unless(0 < default < 1, "--threshold", "write more than 0% and less than 100%")
+    _refuse_unless(0 < default < 1, "--fail-over", "write more than 0% and less than 100%")
     _refuse_unless(
         0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%"
     )

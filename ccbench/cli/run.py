@@ -482,5 +482,5 @@ def _next_step(suite: str, run: Run) -> str:
     compared = ["ccbench", "compare", str(run.path), "new"]
     # Measured without a width to reach, most points decide large changes alone.
     if run.manifest.at("suite", "sampling", "max_ci_width") == 1.0:
-        compared += ["--threshold", "50%"]
+        compared += ["--fail-over", "50%"]
     return f"after a change: {shlex.join(words)} -o new && {shlex.join(compared)}"

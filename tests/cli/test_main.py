@@ -275,6 +275,7 @@ def test_the_failure_of_a_file_is_not_taken_for_stdouts(
     assert "Traceback" in ended.err
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_closed_stderr_does_not_change_the_exit_code(unbuffered: str) -> None:
     process = as_process("run", "nosuchsuite", env={"PYTHONUNBUFFERED": unbuffered})

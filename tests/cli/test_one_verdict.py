@@ -44,6 +44,7 @@ def test_a_slow_log_is_slower_than_the_model_as_well(ccbench: Command) -> None:
     assert ccbench("compare", "model", "run").code == 1
 
 
+@pytest.mark.exhaustive
 def test_a_log_of_an_old_library_is_priced_as_that(ccbench: Command) -> None:
     """NCCL 2.9.9 gave p4d half of what 2.17 does: healthy with it, slow with today's."""
     log = (LOGS / "awkward_a100_16g_2n_all_reduce_p4d_debug.txt").read_text(encoding="utf-8")

@@ -135,6 +135,7 @@ ANSWERS = (
 )
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("command", "files", "options", "code", "says", "never"),
     ANSWERS,

@@ -55,6 +55,7 @@ def test_no_price_is_below_its_bound_in_ten_thousand_random_cases() -> None:
     assert cases > 10_000
 
 
+@pytest.mark.thinned(4)
 @examples(8, 100, seed=st.integers(1000, 10**9), root=st.integers(0, 1000))
 def test_no_price_is_below_its_bound(seed: int, root: int) -> None:
     below_every_price(random_fabric(seed), root, FabricCosts(message_seconds=seed % 3 * 1e-6))

@@ -137,6 +137,7 @@ def test_a_plan_is_measured_on_its_number_of_ranks(
         backend,
         "--no-report",
         "--json",
+        "--oversubscribe",
     ]
     assert ccbench(*words, "-o", "r").json["counts"] == {"ok": 3}
     other = ccbench(*words, "-o", "r3", "--ranks", "3")

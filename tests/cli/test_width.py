@@ -32,7 +32,19 @@ def test_no_line_is_longer_than_the_screen(
     kept: tuple[str, ...],
 ) -> None:
     if "r" in arguments:
-        sweep = ("-b", "1K", "-e", "4K", "-g", "4", "--rounds", "1", "-n", "3")
+        sweep = (
+            "-b",
+            "1K",
+            "-e",
+            "4K",
+            "-g",
+            "4",
+            "--oversubscribe",
+            "--rounds",
+            "1",
+            "-n",
+            "3",
+        )
         ccbench("run", "all_reduce", *sweep, "--backend", "cpu", "-o", "r", "--no-report")
     whole = ccbench(*arguments).out
     monkeypatch.setenv("COLUMNS", str(WIDTH))

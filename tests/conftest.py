@@ -115,6 +115,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("exhaustive")
         if is_among(item.path, PORTABLE):
             item.add_marker("portable")
+        # On a machine with GPUs everything is tried on them; elsewhere skipping costs nothing.
+        if is_among(item.path, ("gpu",)) and not item.get_closest_marker("thinned"):
+            continue
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             tests[f"{item.path}::{item.originalname}"].append(item)
     for combinations in tests.values():

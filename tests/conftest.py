@@ -116,9 +116,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_among(item.path, PORTABLE):
             item.add_marker("portable")
         # On a machine with GPUs everything is tried on them; elsewhere skipping costs nothing.
-        if is_among(item.path, ("gpu",)) and not item.get_closest_marker("thinned"):
-            continue
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        on_gpu = is_among(item.path, ("gpu",)) and not item.get_closest_marker("thinned")
+        if isinstance(item, pytest.Function) and not on_gpu:
             tests[f"{item.path}::{item.originalname}"].append(item)
     for combinations in tests.values():
         for item in left_to_the_exhaustive_tier(combinations):
@@ -241,12 +240,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say why tests skipped, a line for each reason, and which skips failed the session."""
     reasons = Counter(
-        report.longrepr[2].removeprefix("Skipped: ")
+        report.longrepr[2]
         for report in terminalreporter.stats.get("skipped", ())
         if isinstance(report.longrepr, tuple)
     )
     for reason, number in reasons.most_common():
-        terminalreporter.write_line(f"skipped {number}: {reason}")
+        terminalreporter.write_line(f"{number} x {reason}")
     if os.environ.get(CI_VARIABLE) == "1" and _skipped:
         terminalreporter.section("skips that are not allowed in CI")
         for line in _skipped:

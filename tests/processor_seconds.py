@@ -43,7 +43,7 @@ def slowness() -> float:
     return min(tries) / REFERENCE_SECONDS
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Time a test with its fixtures."""
     began = processor_seconds()
@@ -77,7 +77,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             "seconds"
         ]
         scale = slowness()
-        figures = {**_spent, ANY_TEST: max(_dearest)[0] if _dearest else 0.0}
+        figures = {**_spent, ANY_TEST: max(_dearest)[0]}
         for place, seconds in figures.items():
             if seconds / scale > ceilings.get(place, 0):
                 _over.append(
@@ -94,7 +94,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         shown = ", ".join(f"{place} {_spent[place]:.0f}" for place in by_package)
         terminalreporter.section(f"{total:.0f} processor seconds")
         terminalreporter.write_line(shown)
-        for seconds, test in sorted(_dearest, reverse=True)[:5]:
+        for seconds, test in sorted(_dearest)[-5:]:
             terminalreporter.write_line(f"{seconds:6.1f} {test[:100]}")
     for line in _over:
         terminalreporter.write_line(f"above the ceiling of tests/budget.yaml: {line}")

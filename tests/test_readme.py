@@ -124,7 +124,7 @@ def test_the_main_job_is_the_two_lines_that_the_readme_shows(tmp_path: Path) -> 
     limited = typed.replace(".yaml", ".yaml --time-limit 20s")
     ended = subprocess.run(limited, cwd=tmp_path, shell=True, capture_output=True, text=True)
     assert re.match(r"\d+ of \d+ cases correct; all_reduce over 2 ranks on cpu ", ended.stdout)
-    assert ended.stdout.count("results/0001-allreduce/report/report.html") == 2
+    assert "results/0001-allreduce/report/report.html" in ended.stdout
 
 
 def test_ci_types_what_the_readme_says_and_asks_make_for_what_it_has() -> None:

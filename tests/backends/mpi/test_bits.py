@@ -17,7 +17,9 @@ MISSING = BACKEND.unavailable()
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(MISSING is not None, reason=f"no MPI here: {MISSING}")
-def test_the_default_keeps_bits_at_all_sizes_and_a_ring_does_not(tmp_path: Path) -> None:
+def test_the_default_keeps_bits_at_all_sizes_and_a_ring_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of Open MPI the ring can be asked for; of other libraries the default alone is looked at."""
     suite = {
         "backends": ["mpi"],
@@ -31,8 +33,9 @@ def test_the_default_keeps_bits_at_all_sizes_and_a_ring_does_not(tmp_path: Path)
         "sampling": {"rounds": 1, "budget": "20 ms", "warmup": "5 ms", "minimum_samples": 2},
     }
     (tmp_path / "bits.yaml").write_text(json.dumps(suite))  # JSON is YAML
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        main(["run", str(tmp_path / "bits.yaml"), "-o", str(tmp_path / "run"), "--no-report"])
+        main(["run", "bits.yaml", "-o", "run", "--no-report", "--oversubscribe"])
     assert ended.value.code == 0
     for row in bit_rows(load_run(tmp_path / "run").points):
         assert row.shares["launches"] == row.shares["ranks"] == 0

@@ -51,7 +51,7 @@ def explained(code: str) -> list[str]:
 
 
 def _of_tables(kind: str) -> dict[str, str]:
-    """What the tables of rules say of ``kind``."""
+    """Return what the tables of rules say of ``kind``."""
     from ccbench.analysis.causes import RULES
     from ccbench.analysis.fleet import ADVICE as FLEET_ADVICE
     from ccbench.analysis.health import ADVICE

@@ -146,8 +146,10 @@ def check(
 
 def _next(answer: Answer, paths: Sequence[Path]) -> list[str]:
     """What to type next: of one kind of text one line."""
-    names = " ".join(map(place_of, paths[:3])) + " ..." * (len(paths) > 3)
-    words = [names.replace("stdin", "-"), *map(shlex.quote, typed_options(NOT_REPEATED))]
+    places = [place_of(path) for path in paths[:3]]
+    names = shlex.join("-" if place == "stdin" else place for place in places)
+    names += " ..." * (len(paths) > 3)
+    words = [names, *map(shlex.quote, typed_options(NOT_REPEATED))]
     if answer.measured.run is not None:
         return [
             f"next: keep the rows: ccbench check {' '.join(words)} -o RUN && ccbench report RUN"
@@ -186,7 +188,7 @@ def _readable(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def _notes(answer: Answer, unread: Sequence[str]) -> list[str]:
-    """What else to know, but for reasons that the answer has."""
+    """Return what else to know, but for reasons that the answer has."""
     from ccbench.report.present import first
 
     reasons = tuple(verdict.reason for verdict in answer.verdicts if verdict.reason)

@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CONSTRAINTS ?= constraints/tested.txt
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c $(CONSTRAINTS)
 
-.PHONY: install check smoke static check-all install-lint lint types test install-exhaustive test-all portable reads nccl-tables tables gpu-day-bundle format clean
+.PHONY: install check smoke static goldens check-all install-lint lint types test install-exhaustive test-all portable reads nccl-tables tables gpu-day-bundle format clean
 
 install: ## a virtual environment with ccbench from this checkout and what the quick tests need
 	$(PYTHON) -m venv $(VENV)
@@ -49,6 +49,10 @@ SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 test: ## the quick tier
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not exhaustive and not alone"
 	$(BIN)/pytest -m "not exhaustive and alone"
+
+goldens: ## renew what whole inputs become: tests/*/goldens, to be read before they are committed
+	CCBENCH_GOLDENS=renew $(BIN)/pytest -q $$(git ls-files 'tests/**/test_goldens.py')
+	$(BIN)/python -m tests.goldens
 
 install-exhaustive: ## torch (its CPU build, where pip is told of it) and NVRTC: 1 GB
 	$(INSTALL) -e '.[dev,exhaustive]'

@@ -52,7 +52,7 @@ ALONE = (
 """Tests of libraries that keep files in the machine's shared memory, and of ranks that must not be slowed."""
 
 MOST_COMBINATIONS = 12
-"""Of one test in the quick tier, unless its mark says how many."""
+"""Of one test in the quick tier, unless its mark says how many or they are goldens."""
 
 GOLDEN_SECTION = (5**0.5 - 1) / 2
 
@@ -117,7 +117,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("portable")
         # On a machine with GPUs everything is tried on them; elsewhere skipping costs nothing.
         on_gpu = is_among(item.path, ("gpu",)) and not item.get_closest_marker("thinned")
-        if isinstance(item, pytest.Function) and not on_gpu:
+        golden = item.path.name == "test_goldens.py"
+        if isinstance(item, pytest.Function) and not on_gpu and not golden:
             tests[f"{item.path}::{item.originalname}"].append(item)
     for combinations in tests.values():
         for item in left_to_the_exhaustive_tier(combinations):

@@ -19,7 +19,7 @@ PLACES = (
     ("mi300x", 2, "roce-400x8"),
     ("dgx-1v", 1, None),
 )
-CHANGES = (
+CHANGES: tuple[dict[str, str], ...] = (
     {},
     {
         "layout": "{tp: 4, pp: 2}",
@@ -43,7 +43,7 @@ def texts(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", sorted(shipped_plans()))
 def test_a_plan_is_priced(name: str) -> None:
-    seen = []
+    seen: list[object] = []
     for text in texts(shipped_plans()[name]):
         for place in PLACES:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,11 @@ from tests.goldens import check
 from .offers import context
 
 GOLDENS = Path(__file__).parent / "goldens"
-PLACES = ({}, {"ranks": 7}, {"backends": ("nccl",), "nodes": 2, "ranks": 8})
+PLACES: tuple[dict[str, Any], ...] = (
+    {},
+    {"ranks": 7},
+    {"backends": ("nccl",), "nodes": 2, "ranks": 8},
+)
 
 
 def lines_of(name: str) -> Iterator[str]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
-from ccbench.topology.summary import gpu_matrix
 from tests.machine.recorded_nvml import RecordedNvml, cards, switched
-from tests.machine.sysfs_tree import flattened_vm, two_sockets_four_switches
+from tests.machine.sysfs_tree import two_sockets_four_switches
 
 
 def dgx(root: Path, count: int = 8) -> Topology:
@@ -51,14 +49,6 @@ def test_nearness_of_gpus_and_cards_follows_the_joined_names(tmp_path: Path) -> 
     assert labels[("gpu0", "gpu7")] == "NV12"
 
 
-def test_gpus_that_the_driver_withholds_are_kept_and_spoken_of(tmp_path: Path) -> None:
-    machine = dgx(tmp_path, count=6)
-    assert len(machine.gpus) == 8
-    hidden = [warning for warning in machine.warnings if "does not show it" in warning.text]
-    assert len(hidden) == 2
-    assert len({gpu.name for gpu in machine.gpus}) == 8
-
-
 def test_gpus_that_only_the_driver_shows_are_kept_and_spoken_of(tmp_path: Path) -> None:
     two_sockets_four_switches(tmp_path)
     kernel = read_sysfs(Files(tmp_path))
@@ -78,42 +68,12 @@ def test_gpus_without_a_driver_are_of_unknown_class_because_nvlinks_are_not_in_s
     assert any("NVLinks" in warning.text for warning in machine.warnings)
 
 
-def test_pcie_cards_with_a_driver_are_pcie(tmp_path: Path) -> None:
-    flattened_vm(tmp_path, gpus=2)
-    driver = read_nvml(RecordedNvml(cards("NVIDIA L40S", 2, peer=0)))
-    machine = joined(read_sysfs(Files(tmp_path)), driver)
-    assert machine.topology_class is TopologyClass.PCIE
-    assert len(machine.gpus) == 2
-
-
 def test_this_very_machine_is_detected_without_an_error() -> None:
     machine = detect()
     assert machine.of_kind(DeviceKind.CPU)
     assert machine.facts["cpu_count"] == len(machine.of_kind(DeviceKind.CPU))
     if not machine.gpus:
         assert any(warning.kind == "not_visible" for warning in machine.warnings)
-
-
-def test_a_path_that_the_driver_does_not_tell_is_the_kernels_and_never_said_to_be_missing(
-    tmp_path: Path,
-) -> None:
-    machine = dgx(tmp_path)
-    pair = (machine.gpus[0].name, machine.gpus[1].name)
-    untold = replace(
-        machine,
-        matrix={ends: word for ends, word in machine.matrix.items() if set(ends) != set(pair)},
-    )
-    before, after = gpu_matrix(machine), gpu_matrix(untold)
-    assert before is not None
-    assert after is not None
-    assert after[0][1] is not None
-    assert [row[2:] for row in after] == [row[2:] for row in before]
-    unseen = gpu_matrix(replace(untold, links=()))
-    assert unseen is not None
-    assert (unseen[0][1], unseen[1][0], unseen[0][0]) == (None, None, "X")
-    assert "-" not in {
-        label for matrix in (before, after, unseen) for row in matrix for label in row
-    }
 
 
 @pytest.mark.parametrize(

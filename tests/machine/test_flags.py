@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.flags import DEVICE_FAULTS, DEVICE_FLAGS, LOAD_FLAGS, Flag, advice_on
+from ccbench.flags import DEVICE_FAULTS, DEVICE_FLAGS, LOAD_FLAGS, Flag
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,8 +101,3 @@ def test_lists_of_flags_are_made_from_the_registry() -> None:
         Flag.CLOCK_LOW,
     }
     assert not {*DEVICE_FLAGS, *LOAD_FLAGS} & {flag for flag in Flag if flag.arrangement}
-
-
-def test_a_word_of_another_version_has_general_advice() -> None:
-    assert advice_on("steal") == Flag.STEAL.advice
-    assert "measure these cases again" in advice_on("hot")

@@ -51,14 +51,6 @@ def test_a_clock_that_stood_still_tells_nothing() -> None:
     assert watched(CpuTimes(1, 1, 1), CpuTimes(1, 1, 1), 0.0) == Conditions()
 
 
-def test_too_few_ticks_are_not_judged() -> None:
-    measurement = flagged(
-        watched(CpuTimes(0, 0, 0), CpuTimes(9 / TICKS, 9 / TICKS, 9 / TICKS), 0.0)
-    )
-    assert measurement.other_cpu_share == 1.0
-    assert measurement.flags == ()
-
-
 def test_many_short_rounds_are_judged_together() -> None:
     short = flagged(watched(CpuTimes(0, 0, 0), CpuTimes(4 / TICKS, 0, 6 / TICKS), 0.0))
     both = over_all(short, short)
@@ -114,27 +106,6 @@ def test_flags_name_what_is_doubtful(
     assert flagged(seen).flags == found
 
 
-@pytest.mark.parametrize(
-    ("processors", "other", "contended"),
-    [
-        (1, 0.49, False),
-        (1, 0.51, True),
-        (2, 0.29, False),
-        (2, 0.3, True),
-        (64, 0.1, False),
-        (64, 0.11, True),
-    ],
-)
-def test_the_more_processors_a_case_needs_at_once_the_less_load_it_stands(
-    processors: int, other: float, contended: bool
-) -> None:
-    bound = tuple(range(processors)) * 2  # two ranks on each processor need it no more often
-    measurement = flagged(
-        Conditions(other_cpu_share=other, watched_cpu_seconds=10.0, binding=bound)
-    )
-    assert ("cpu_contention" in measurement.flags) is contended
-
-
 def two_threads_a_core(root: Path, cores: int) -> Path:
     """Processor n and n + cores are threads of core n."""
     siblings = {cpu: f"{cpu % cores},{cpu % cores + cores}\n" for cpu in range(2 * cores)}
@@ -151,11 +122,6 @@ def test_ranks_share_a_core_where_two_are_on_different_threads_of_it(
     root = two_threads_a_core(tmp_path_factory.mktemp("cores"), 4)
     shared = any(one != other and one % 4 == other % 4 for one in binding for other in binding)
     assert share_a_core(tuple(binding), Files(root)) is shared
-
-
-def test_a_system_that_does_not_tell_its_cores_has_none_that_are_shared(tmp_path: Path) -> None:
-    assert share_a_core((0, 1), Files(tmp_path)) is False
-    assert share_a_core(()) is False
 
 
 def test_a_shared_core_is_a_flag_and_stays_one_over_all_rounds(

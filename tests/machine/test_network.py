@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.machine.files import Files
-from ccbench.machine.sysfs import INFINIBAND, LOOPBACK, ROCE, TCP, Interface, read_interfaces
+from ccbench.machine.sysfs import INFINIBAND, LOOPBACK, ROCE, Interface, read_interfaces
 from tests.machine.laid_out import lay_out
 
 
@@ -38,25 +38,11 @@ def card(name: str, ports: dict[str, dict[str, str]], *interfaces: str) -> dict[
     return found
 
 
-def test_an_ethernet_port_without_rdma_is_tcp(tmp_path: Path) -> None:
-    files = interface("eth0", speed="25000", **{"device/vendor": "0x15b3"})
-    (found,) = read(tmp_path, files)
-    assert found == Interface("eth0", TCP, 25e9, 1500, "", up=True, virtual=False)
-    assert str(found) == "eth0, TCP, 25 Gb/s, MTU 1500"
-
-
 def test_an_ethernet_port_of_an_rdma_card_is_roce(tmp_path: Path) -> None:
     files = interface("ens1", speed="100000", mtu="9000", **{"device/vendor": "0x15b3"})
     (found,) = read(tmp_path, files | card("mlx5_0", {"1": {}}, "ens1"))
     assert (found.kind, found.rdma_device, found.mtu_bytes) == (ROCE, "mlx5_0:1", 9000)
     assert str(found) == "ens1, RoCE, 100 Gb/s, MTU 9000, card mlx5_0:1"
-
-
-def test_ip_over_infiniband_is_infiniband_with_the_ports_rate(tmp_path: Path) -> None:
-    files = interface("ib0", type="32", mtu="4092", **{"device/vendor": "0x15b3"})
-    port = {"link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)"}
-    (found,) = read(tmp_path, files | card("mlx5_2", {"1": port}, "ib0"))
-    assert (found.kind, found.rate_bits_per_second) == (INFINIBAND, 400e9)
 
 
 def test_a_port_without_an_interface_is_listed_by_its_card(tmp_path: Path) -> None:
@@ -95,10 +81,6 @@ def test_loopback_is_named_as_such_and_files_beside_interfaces_are_none(tmp_path
     files = interface("lo", type="772", operstate="unknown", mtu="65536")
     (found,) = read(tmp_path, files | {"sys/class/net/bonding_masters": "bond0"})
     assert (found.name, found.kind, found.up) == ("lo", LOOPBACK, True)
-
-
-def test_a_tree_without_anything_gives_nothing(tmp_path: Path) -> None:
-    assert read_interfaces(Files(tmp_path)) == ()
 
 
 def test_this_machine_can_be_read() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -30,19 +29,6 @@ def test_a_state_is_the_letter_after_the_name_whatever_the_name(tmp_path: Path) 
     (folder / "stat").write_text("")
     assert state(7, Files(tmp_path)) == ""
     assert state(8, Files(tmp_path)) == ""
-
-
-@pytest.mark.skipif(not LINUX, reason="/proc is Linux's")
-def test_a_stopped_process_is_seen_to_be_stopped() -> None:
-    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        os.kill(process.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        assert state(process.pid) == "T"
-    finally:
-        process.kill()
-        process.communicate()
-    assert state(process.pid) == ""
 
 
 PARENT = """

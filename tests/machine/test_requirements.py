@@ -59,25 +59,6 @@ def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backends:
     return Backends(tmp_path, monkeypatch)
 
 
-def test_where_nothing_is_missing_every_backend_works_and_tells_its_parts(
-    backends: Backends,
-) -> None:
-    found = backends()
-    assert {one.status for one in found.values()} == {"ok"}
-    assert found["cpu"].seen == "works"
-    assert found["nccl"].seen == "works (CuPy 1.2.3, NCCL 1.2.3)"
-
-
-@pytest.mark.parametrize("name", [name for name, needs in NEEDS.items() if "GPU" in needs])
-def test_without_a_gpu_its_backends_say_so_and_the_others_work(
-    backends: Backends, name: str
-) -> None:
-    found = backends({"dev/nvidia0": None, "proc/driver/nvidia/version": None})
-    assert (found[name].status, found[name].seen) == ("note", "needs GPU")
-    assert "NVIDIA GPU" in found[name].advice
-    assert found["cpu"].status == found["gloo"].status == found["cuda-host"].status == "ok"
-
-
 V100, T4 = "0x1db6", "0x1eb8"
 
 
@@ -103,23 +84,6 @@ def test_what_cuda_lacks_is_cured_by_one_command_that_suits_the_driver_and_the_g
 def test_the_systems_own_nccl_is_enough(backends: Backends) -> None:
     found = backends({"usr/lib64/libnccl.so.2.19.3": ""}, missing=("NCCL",))
     assert found["nccl"].seen == "works (CuPy 1.2.3, NCCL 2.19.3)"
-
-
-@pytest.mark.parametrize(
-    ("name", "part", "command"),
-    [("mpi", "mpi4py", "pip install '.[mpi]'"), ("gloo", "torch", "pip install '.[gloo]'")],
-)
-def test_a_missing_library_comes_with_its_command(
-    backends: Backends, name: str, part: str, command: str
-) -> None:
-    found = backends(missing=(part,))[name]
-    assert (found.status, found.seen, found.advice) == ("note", f"needs {part}", command)
-
-
-def test_a_missing_compiler_keeps_only_the_emulation_from_working(backends: Backends) -> None:
-    found = backends(programs=False)
-    assert [name for name, one in found.items() if one.status != "ok"] == ["cuda-host"]
-    assert "g++" in found["cuda-host"].advice
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,14 @@ import pytest
 
 from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
-from ccbench.topology.graph import DeviceKind, LinkKind, Topology
-from ccbench.topology.matrix import path_labels
-from ccbench.topology.pci import bytes_per_second, normal_address
+from ccbench.topology.graph import DeviceKind, Topology
+from ccbench.topology.pci import bytes_per_second
 from tests.machine.sysfs_tree import (
     BRIDGE,
     ETHERNET,
     GPU,
     MELLANOX,
     NVIDIA,
-    NVSWITCH,
     Tree,
     flattened_vm,
     two_sockets_four_switches,
@@ -37,35 +35,6 @@ def test_a_machine_of_two_sockets_and_four_switches_is_read_whole(tmp_path: Path
     assert found.device("cpu1").attributes["memory_bytes"] == 512 << 30
     assert found.facts["nvswitch_count"] is None
     assert not found.warnings
-
-
-def test_nvswitches_that_the_kernel_shows_are_devices(tmp_path: Path) -> None:
-    tree = two_sockets_four_switches(tmp_path)
-    tree.function("pci0000:90/0000:90:01.0/0000:91:00.0", NVSWITCH, NVIDIA)
-    tree.function(
-        "pci0000:90/0000:90:02.0/0000:92:00.0", NVSWITCH, MELLANOX
-    )  # a bridge of another kind
-    found = read(tmp_path)
-    assert [device.bus_id for device in found.of_kind(DeviceKind.NVSWITCH)] == ["0000:91:00.0"]
-    assert found.facts["nvswitch_count"] == 1
-
-
-def test_paths_get_the_words_that_nvidia_smi_uses(tmp_path: Path) -> None:
-    two_sockets_four_switches(tmp_path)
-    labels = path_labels(read(tmp_path))
-    assert labels[("gpu0", "gpu1")] == "PIX"
-    assert labels[("gpu0", "nic1")] == "PIX"
-    assert labels[("gpu0", "gpu2")] == "NODE"
-    assert labels[("gpu0", "gpu4")] == labels[("nic7", "gpu0")] == "SYS"
-
-
-def test_the_rate_of_a_hop_is_that_of_its_generation_and_width(tmp_path: Path) -> None:
-    two_sockets_four_switches(tmp_path)
-    hop = next(link for link in read(tmp_path).links if link.source == "gpu0")
-    assert hop.kind is LinkKind.PCIE
-    assert hop.target == "pcie0"
-    assert hop.bytes_per_second == pytest.approx(31.5e9, rel=1e-3)
-    assert "16 GT/s x16" in hop.origin
 
 
 def test_an_idle_gpus_rate_is_what_its_link_can_do_and_both_speeds_are_kept(
@@ -129,18 +98,6 @@ def test_memory_without_cores_is_no_processor(tmp_path: Path) -> None:
     assert found.facts["memory_only_nodes"] == [1]
 
 
-def test_acs_is_read_from_the_bridges_above_gpus(tmp_path: Path) -> None:
-    two_sockets_four_switches(tmp_path, acs=0b11101)
-    found = read(tmp_path)
-    assert found.facts["acs_visible"] is True
-    assert len(found.facts["acs_redirecting"]) == 8
-
-
-def test_acs_that_only_root_may_read_is_unknown_and_not_off(tmp_path: Path) -> None:
-    flattened_vm(tmp_path)
-    assert read(tmp_path).facts["acs_visible"] is False
-
-
 def test_an_empty_root_gives_one_processor_and_says_what_is_hidden(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert [device.name for device in found.devices] == ["cpu0"]
@@ -155,11 +112,6 @@ def test_damaged_files_are_unknown_values_and_no_error(tmp_path: Path, damage: s
             file.write_text(damage)
     del tree
     assert read(tmp_path).of_kind(DeviceKind.CPU)
-
-
-def test_addresses_of_the_driver_are_spelled_as_the_kernel_does() -> None:
-    assert normal_address("00000000:0A:00.0") == "0000:0a:00.0"
-    assert normal_address("00010000:81:00.0") == "10000:81:00.0"
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped,import-not-found,unused-ignore]  # untyped
 import pytest
@@ -24,16 +22,14 @@ from ccbench.machine.readings import (
     joined,
     readings_from_json,
     readings_json,
-    telling,
 )
 from ccbench.machine.telemetry import (
     REASONS,
     DeviceWatch,
-    NvidiaDevices,
     in_words,
     read_devices,
 )
-from tests.machine.nvml_double import BLACKWELL, HOPPER, OLD, POWER_BRAKE, Gpu, Nvml
+from tests.machine.nvml_double import BLACKWELL, HOPPER, OLD, Gpu, Nvml
 
 ADDRESS = "0000:3b:00.0"
 
@@ -51,37 +47,6 @@ def eight_links(**errors: int) -> list[dict[str, int] | None]:
 
 
 # -- what is read -----------------------------------------------------------------------------------------
-
-
-def test_a_gpu_at_work_tells_clocks_heat_power_and_counters() -> None:
-    gpu = Gpu(corrected=2, replays=1)
-    gpu.work(seconds=10, watts=400)
-    (device,) = read_devices([ADDRESS], driver(Nvml([gpu])))
-    assert (device.bus_id, device.vendor, device.model) == (
-        ADDRESS,
-        "nvidia",
-        "NVIDIA H100 80GB HBM3",
-    )
-    assert (device.performance_state, device.sm_clock_mhz, device.sm_clock_limit_mhz) == (
-        0,
-        1980,
-        1980,
-    )
-    assert (device.memory_clock_mhz, device.clock_reasons) == (2619, ())
-    assert (device.power_watts, device.power_limit_watts, device.energy_joules) == (
-        400.0,
-        700.0,
-        4000.0,
-    )
-    assert device.temperature_celsius == 70
-    assert (device.ecc_corrected_volatile, device.ecc_uncorrected_volatile) == (2, 0)
-    assert (device.pcie_generation, device.pcie_width, device.pcie_replays) == (5, 16, 1)
-    assert device.held_back_seconds == {
-        "power": 0.0,
-        "thermal": 0.0,
-        "board_limit": 0.0,
-        "reliability": 0.0,
-    }
 
 
 @pytest.mark.parametrize(
@@ -139,30 +104,6 @@ def test_a_look_costs_few_calls() -> None:
     assert library.calls - begun <= 12
 
 
-def test_the_clocks_of_all_gpus_are_read_before_the_rest_of_any(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gpus = [Gpu(), Gpu(bus_id="00000000:02:00.0")]
-    library = Nvml(gpus)
-    asked: list[str] = []
-    of = library._of
-
-    def noted(handle: Gpu, function: str) -> Gpu:
-        asked.append(function)
-        return of(handle, function)
-
-    devices = NvidiaDevices(opened(library), [ADDRESS, "0000:02:00.0"])
-    monkeypatch.setattr(library, "_of", noted)
-    devices.read()
-    assert asked[:2] == ["nvmlDeviceGetClockInfo"] * 2
-
-
-def test_gpus_come_in_the_order_asked_and_each_once() -> None:
-    library = Nvml([Gpu(bus_id=f"00000000:{bus:02X}:00.0") for bus in (1, 2, 3)])
-    watching = watch(library, "0000:03:00.0", "0000:01:00.0", "00000000:03:00.0")
-    assert [one.bus_id for one in watching.read()] == ["0000:03:00.0", "0000:01:00.0"]
-
-
 def test_an_address_without_a_gpu_is_a_trouble_not_an_error() -> None:
     (seen,) = watch(Nvml([])).read()
     assert seen.trouble == "Not Found"
@@ -178,13 +119,6 @@ def test_every_bit_of_the_clock_reasons_gets_into_words(mask: int) -> None:
 # -- a watch ----------------------------------------------------------------------------------------------
 
 
-def test_without_a_driver_a_watch_does_nothing() -> None:
-    watching = watch(Nvml([], absent=True))
-    watching.before()
-    assert watching.after() == ("", ())
-    watching.close()
-
-
 def test_without_pynvml_a_watch_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(DriverAbsent, match=r"pip install nvidia-ml-py|no NVIDIA driver"):
@@ -192,120 +126,6 @@ def test_without_pynvml_a_watch_does_nothing(monkeypatch: pytest.MonkeyPatch) ->
     watching = DeviceWatch([ADDRESS])
     watching.before()
     assert watching.after() == ("", ())
-
-
-def test_a_case_without_a_look_before_has_none_after() -> None:
-    assert watch(Nvml([Gpu()])).after() == ("", ())
-
-
-def test_a_watch_opens_the_driver_once_and_leaves_it() -> None:
-    library = Nvml([Gpu()])
-    watching = watch(library)
-    for _ in range(3):
-        watching.before()
-        watching.after()
-    assert (library.open, library.event_sets) == (1, 1)
-    watching.close()
-    assert (library.open, library.event_sets) == (0, 0)
-    watching.before()
-    assert library.open == 1
-
-
-def test_a_quiet_case_has_readings_and_no_flags() -> None:
-    gpu = Gpu(links=eight_links(replays=5), corrected=3, replays=9)
-    watching = watch(Nvml([gpu]))
-    watching.before()
-    gpu.work(seconds=2, watts=500)
-    text, flags = watching.after()
-    assert flags == ()
-    (device,) = json.loads(text)
-    assert device["bus_id"] == ADDRESS
-    assert device["after"]["energy_joules"] - device["before"].get("energy_joules", 0) == 1000.0
-    assert device["after"]["links"]["7"] == {"replays": 5}
-
-
-QUIET = {"replays": 5}
-TROUBLES: list[tuple[dict[str, object], str]] = [
-    ({"reasons": POWER_BRAKE}, "throttled"),
-    ({"sm_mhz": 1200, "reasons": 0}, "clock_dropped"),
-    ({"uncorrected": 1}, "ecc_errors"),
-    ({"links": [QUIET, {"replays": 6}, *[QUIET] * 6]}, "link_errors"),
-    ({"links": [QUIET, None, *[QUIET] * 6]}, "link_errors"),
-    ({"replays": 1}, "link_errors"),
-    ({"pcie": (5, 8)}, "link_errors"),
-    ({"lost": True}, "device_lost"),
-]
-
-
-@pytest.mark.parametrize(("trouble", "flag"), TROUBLES)
-def test_what_goes_wrong_during_a_case_is_its_only_flag(
-    trouble: dict[str, object], flag: str
-) -> None:
-    gpu = Gpu(bus_id="00000000:5E:00.0", links=eight_links(**QUIET))
-    gpu.work(seconds=1, watts=300)
-    watching = watch(Nvml([Gpu(), gpu]), ADDRESS, "0000:5e:00.0")
-    watching.before()
-    vars(gpu).update(trouble)
-    text, flags = watching.after()
-    assert flags == (flag,)
-    assert flags_of(*readings_from_json(text)) == (flag,)
-    watching.before()
-    assert (
-        flag not in watching.after()[1] or flag == "throttled"
-    )  # a new case is judged by itself
-
-
-@pytest.mark.parametrize(
-    ("watts", "celsius", "flag"), [(900.0, 30.0, "power_capped"), (300.0, 90.0, "throttled")]
-)
-def test_clocks_held_back_during_a_case_are_seen_although_the_gpu_rests_again(
-    watts: float, celsius: float, flag: str
-) -> None:
-    gpu = Gpu(celsius=celsius)
-    watching = watch(Nvml([gpu]))
-    watching.before()
-    gpu.work(seconds=1, watts=watts)
-    gpu.rest()
-    assert watching.after()[1] == (flag,)
-    watching.before()
-    assert watching.after()[1] == ()
-
-
-def test_a_look_taken_when_the_samples_ended_counts_whatever_follows() -> None:
-    gpu = Gpu()
-    watching = watch(Nvml([gpu]))
-    watching.ended()  # of no case: nothing is looked at
-    watching.before()
-    gpu.work(seconds=1, watts=300)
-    watching.ended()
-    gpu.rest()
-    gpu.uncorrected += 1
-    text, flags = watching.after()
-    assert flags == ()
-    assert readings_from_json(text)[1][0].sm_clock_mhz == 1980
-
-
-@pytest.mark.parametrize(
-    ("held_seconds", "flags"), [(0.05, ()), (0.1, ()), (0.2, ("throttled",))]
-)
-def test_clocks_may_be_held_back_for_a_hundredth_of_the_time(
-    held_seconds: float, flags: tuple[str, ...]
-) -> None:
-    before = DeviceReading(ADDRESS, at_seconds=100.0, held_back_seconds={"thermal": 4.0})
-    after = DeviceReading(
-        ADDRESS, at_seconds=110.0, held_back_seconds={"thermal": 4.0 + held_seconds}
-    )
-    assert flags_of([before], [after]) == flags
-
-
-def test_the_last_look_of_a_case_that_failed_is_not_the_next_ones() -> None:
-    gpu = Gpu()
-    watching = watch(Nvml([gpu]))
-    watching.before()
-    watching.ended()
-    watching.before()
-    gpu.uncorrected += 1
-    assert watching.after()[1] == ("ecc_errors",)
 
 
 def test_an_xid_belongs_to_the_case_in_which_it_came() -> None:
@@ -320,14 +140,6 @@ def test_an_xid_belongs_to_the_case_in_which_it_came() -> None:
     assert [one.xids for one in readings_from_json(text)[1]] == [(), (79, 31)]
     watching.before()
     assert watching.after()[1] == ()
-
-
-def test_a_counter_that_was_reset_is_no_error() -> None:
-    before = DeviceReading(ADDRESS, pcie_replays=9, ecc_corrected_volatile=4)
-    assert (
-        flags_of([before], [DeviceReading(ADDRESS, pcie_replays=0, ecc_corrected_volatile=0)])
-        == ()
-    )
 
 
 # -- text of a row ----------------------------------------------------------------------------------------
@@ -404,17 +216,6 @@ def test_a_text_that_is_none_of_ours_is_refused_in_one_line(text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_devices_of_several_hosts_may_have_one_address() -> None:
-    calm, worse = DeviceReading(ADDRESS, pcie_replays=0), DeviceReading(ADDRESS, pcie_replays=7)
-    text = joined(
-        [readings_json([calm], [calm]), readings_json([calm], [worse])], ["north", "south"]
-    )
-    before, after = readings_from_json(text)
-    assert [one.device for one in before] == [("north", ADDRESS), ("south", ADDRESS)]
-    assert [one.pcie_replays for one in after] == [0, 7]
-    assert flags_of(before, after) == ("link_errors",)
-
-
 @few
 @given(st.lists(looks, max_size=3))
 def test_joining_loses_no_device_and_adds_none(teams: list[tuple[DeviceReading, ...]]) -> None:
@@ -424,27 +225,6 @@ def test_joining_loses_no_device_and_adds_none(teams: list[tuple[DeviceReading, 
     assert before == after
     assert {one.bus_id for one in before} == {one.bus_id for team in teams for one in team}
     assert len(before) == len({one.device for one in before})
-
-
-def test_of_several_rounds_the_one_with_most_to_flag_is_kept() -> None:
-    calm, worse = DeviceReading(ADDRESS, pcie_replays=0), DeviceReading(ADDRESS, pcie_replays=7)
-    quiet, loud = readings_json([calm], [calm]), readings_json([calm], [worse])
-    assert telling([loud, quiet]) == telling([quiet, loud]) == loud
-    later = readings_json([worse], [worse])
-    assert telling([quiet, later]) == later
-    assert telling([]) == telling(["", ""]) == ""
-
-
-def test_what_a_newer_version_adds_is_left_out() -> None:
-    text = '[{"bus_id":"a","vendor":"x","model":null,"before":{"smell":1},"after":{"pcie_width":2}}]'
-    (before,), (after,) = readings_from_json(text)
-    assert (before.bus_id, after.pcie_width) == ("a", 2)
-
-
-def test_the_example_of_the_documentation_can_be_read() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs/results.md").read_text(encoding="utf-8")
-    (before,), (after,) = readings_from_json(text.split("```json\n")[1].split("```")[0])
-    assert (before.model, after.power_watts) == ("NVIDIA H100 80GB HBM3", 348.0)
 
 
 # -- clocks under load -------------------------------------------------------------------------------------
@@ -479,31 +259,6 @@ def test_a_gpu_that_rested_works_until_its_clock_rises_no_more_before_the_first_
     rising.now, rising.gpu.sm_mhz = 0.0, 1890
     watching.before(rising.work)
     assert rising.now == 0.002  # back where it was: nothing to wait for
-
-
-@pytest.mark.parametrize(
-    ("step_mhz", "absent", "seconds"), [(1, False, 0.1), (400, True, 0.05)]
-)
-def test_a_clock_that_creeps_or_is_not_told_is_waited_for_so_long_and_no_longer(
-    step_mhz: int, absent: bool, seconds: float
-) -> None:
-    rising = Rising(step_mhz, 1980)
-    rising.watched(absent).before(rising.work)
-    assert seconds <= rising.now < seconds + 0.004
-
-
-@pytest.mark.parametrize(
-    ("ended_mhz", "reasons", "flags"),
-    [(1900, 0, ()), (1700, 0, ("clock_dropped", "clock_low")), (345, 1, ())],
-)
-def test_a_clock_far_below_what_it_was_under_load_is_flagged_unless_the_gpu_rests(
-    ended_mhz: int, reasons: int, flags: tuple[str, ...]
-) -> None:
-    rising = Rising(400, 1980)
-    watching = rising.watched()
-    watching.before(rising.work)
-    rising.gpu.sm_mhz, rising.gpu.reasons = ended_mhz, reasons
-    assert watching.after()[1] == flags
 
 
 def test_what_earlier_cases_reached_counts_for_one_that_never_gets_there() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from ccbench.groups import Layout
 from ccbench.plan.communication import StepCommunication, communications
 from ccbench.plan.shape import ModelShape, named_shape, with_defaults
-from ccbench.plan.strategy import StepSettings, Strategy, parameters
+from ccbench.plan.strategy import StepSettings, Strategy
 
 RECOMPUTED = ("none", "selective", "full")
 CONTEXT_KINDS = ("ring", "all_gather")
@@ -221,43 +220,6 @@ def test_a_step_launches(
     assert [(line.collective, line.size_bytes, line.times) for line in step] == expected
 
 
-# Rajbhandari et al. 2020, section 7: psi parameters; an all_reduce counts as two.
-@pytest.mark.parametrize(("name", "cp"), [("gpt3-175b", 1), ("llama-2-70b", 2), ("gpt2-xl", 1)])
-@pytest.mark.parametrize(
-    ("changed", "volumes"),
-    [
-        ({}, {"all_reduce": 1}),
-        ({"zero": 1}, {"reduce_scatter": 1, "all_gather": 1}),
-        ({"zero": 1, "gradient_dtype": "float32"}, {"reduce_scatter": 2, "all_gather": 1}),
-        # Whole gradients wait for the last of four micro-batches, split ones are reduced after each.
-        ({"zero": 2}, {"reduce_scatter": 4, "all_gather": 1}),
-        ({"zero": 3}, {"reduce_scatter": 4, "all_gather": 8}),
-        ({"zero": 3, "reshard": False}, {"reduce_scatter": 4, "all_gather": 1}),
-        ({"zero": 3, "global_batch": 8 * B}, {"reduce_scatter": 1, "all_gather": 2}),
-    ],
-)
-def test_gradients_are_reduced_and_parameters_gathered(
-    name: str, cp: int, changed: dict[str, Any], volumes: dict[str, int]
-) -> None:
-    moved: Counter[str] = Counter()
-    psi = parameters(named_shape(name))
-    # Context parallel ranks hold the same parameters.
-    axis = "dp-cp" if cp > 1 else "dp"
-    for line in sent(
-        named_shape(name), Layout(dp=8, cp=cp), {"global_batch": 32 * B, **changed}, axis=axis
-    ):
-        moved[line.collective] += line.size_bytes * line.times
-    assert moved == {collective: times * psi * BYTES for collective, times in volumes.items()}
-
-
-def test_buckets_are_full_but_for_the_last() -> None:
-    """Li et al. 2020: 25 MiB by default."""
-    full, rest = sent(GPT, Layout(dp=64), {}, axis="dp")
-    assert full.size_bytes == 25 * 2**20
-    assert (full.times, rest.times) == (parameters(GPT) * BYTES // 26214400, 1)
-    assert 0 < rest.size_bytes < full.size_bytes
-
-
 @given(
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([1, 2, 4, 8]),
@@ -283,74 +245,12 @@ def test_all_ranks_together_reduce_every_parameter(
     assert reduced == (whole + (tp - 1) * norms + twice) * BYTES
 
 
-def test_only_the_ends_have_embedding_and_loss() -> None:
-    step = sent(GPT, Layout(tp=8, pp=8), {})
-    stages = {(line.purpose, line.stage) for line in step if line.stage != "every"}
-    assert stages == {
-        ("embedding", "first"),
-        ("head", "last"),
-        ("loss", "last"),
-        ("gradients of the shared embedding", "first"),
-        ("gradients of the shared embedding", "last"),
-    }
-
-
-def test_a_stage_has_as_many_layers_as_the_fullest() -> None:
-    """126 layers on 16 stages as Grattafiori et al. 2024, section 3.3.2, cut them: 7, 14 x 8, 7."""
-    (line,) = sent(named_shape("llama-3-405b"), Layout(tp=8, pp=16), {}, **LAYER)
-    assert line.times == 4 * 8
-
-
-@pytest.mark.parametrize(
-    ("mixed", "times"),
-    [
-        ({}, 8),
-        ({"experts": 8, "dense_layers": 1}, 4 + 1),
-        ({"experts": 8, "dense_layers": 1, "shared_experts": 1}, 4 + 1 + 3),
-    ],
-)
-def test_routed_layers_have_no_tensor_parallel_output_but_shared_experts_do(
-    mixed: dict[str, int], times: int
-) -> None:
-    routed = {"top_k": 2, "expert_ffn_hidden": 32} if mixed else {}
-    sizes = {"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 64, **routed, **mixed}
-    shape = ModelShape(**with_defaults(sizes))
-    layout = Layout(tp=2, dp=8, ep=8 if mixed else 1)
-    settings = {"sequence_parallel": True}
-    (line,) = sent(shape, layout, settings, collective="reduce_scatter", **LAYER)
-    assert line.times == 2 * times
-
-
 def test_leading_layers_without_experts_are_on_the_first_stage() -> None:
     settings = {"sequence_parallel": True}
     shape = named_shape("deepseek-v3")
     lines = sent(shape, Layout(tp=8, pp=16), settings, collective="reduce_scatter", **LAYER)
     # Attention and shared experts of four layers; the feed-forward parts of three.
     assert [(line.stage, line.times) for line in lines] == [("every", 16), ("first", 6)]
-
-
-def test_experts_gradients_are_reduced_over_ranks_that_hold_the_same() -> None:
-    # One of eight, in 32 layers, each of three matrices.
-    of_experts = 32 * 3 * 4096 * 14336
-    lines = sent(MIXTRAL, Layout(dp=32, ep=8), {}, axis="edp")
-    assert sum(line.size_bytes * line.times for line in lines) == of_experts * BYTES
-    lines = sent(MIXTRAL, Layout(dp=32, ep=8), {}, axis="dp")
-    rest = parameters(MIXTRAL) - 8 * of_experts
-    assert sum(line.size_bytes * line.times for line in lines) == rest * BYTES
-
-
-@pytest.mark.parametrize("kind", CONTEXT_KINDS)
-def test_attention_communicates_again_where_whole_layers_are_recomputed(kind: str) -> None:
-    volumes = [
-        sum(
-            line.size_bytes * line.times
-            for line in sent(
-                GPT, Layout(cp=8), {"context_kind": kind, "recompute": mode}, axis="cp"
-            )
-        )
-        for mode in RECOMPUTED
-    ]
-    assert volumes[0] == volumes[1] < volumes[2]
 
 
 LAYOUTS = [

@@ -9,44 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.errors import SuiteError, UsageError
-from ccbench.plan.document import PlanKeys, TrainingPlan, load_plan, read_plan
-from ccbench.plan.strategy import Strategy
+from ccbench.errors import SuiteError
+from ccbench.plan.document import PlanKeys, load_plan, read_plan
 
 START = "model: gpt3-175b\nmachine: hgx-h100\nglobal_batch: 64\nsequence: 2048\n"
-MOE = START.replace("gpt3-175b", "mixtral-8x7b")
-
-
-def strategy_of(plan: TrainingPlan, ranks: int) -> Strategy:
-    return Strategy(plan.keys.model, plan.keys, plan.keys.layout.on(ranks))
-
-
-def test_a_plan_keeps_what_it_says() -> None:
-    plan = read_plan(
-        START
-        + "nodes: 4\nnetwork: ib-ndr-400x8\nlayout: {tp: 8, pp: 2}\nzero: 1\ngradient_dtype: float32\n"
-        "bucket: 100 MiB\n"
-    )
-    assert plan.keys.model.layers == 96
-    assert (plan.keys.machine, plan.keys.nodes) == ("hgx-h100", 4)
-    assert plan.keys.network == "ib-ndr-400x8"
-    strategy = strategy_of(plan, 32)
-    assert (strategy.layout.tp, strategy.layout.pp, strategy.layout.dp) == (8, 2, 2)
-    assert (strategy.gradient_bytes, strategy.item_bytes) == (4, 2)
-    assert (strategy.settings.zero, strategy.settings.bucket) == (1, 100 * 2**20)
-
-
-def test_a_layout_fills_the_machine_where_it_has_no_dp() -> None:
-    assert strategy_of(read_plan(START + "layout: {tp: 8, pp: 2}\n"), 64).layout.dp == 4
-    full = read_plan(START + "layout: {tp: 8, dp: 1, pp: 2}\n")
-    assert strategy_of(full, 16).layout.dp == 1
-    with pytest.raises(UsageError, match="is of 16 ranks, not of 64"):
-        strategy_of(full, 64)
-
-
-def test_an_order_of_axes_is_kept() -> None:
-    plan = read_plan(START + "layout: {tp: 8, pp: 2, order: pp-tp}\n")
-    assert strategy_of(plan, 16).layout.order == "cp-ep-dp-pp-tp"
 
 
 SHAPE = "{{layers: 2, hidden: 64, heads: 4, vocabulary: 9, {}}}"
@@ -115,15 +81,6 @@ def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
         SuiteError, match=r"no.yaml: cannot be read .* or one that ships: .*gpt3,"
     ):
         load_plan(tmp_path / "no.yaml")
-
-
-def test_a_plan_that_ships_goes_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert load_plan("gpt3").keys.model.name == "gpt3-175b"
-    monkeypatch.chdir(tmp_path)
-    Path("gpt3").write_text(MOE + "layout: {dp: 8}\n")
-    assert load_plan("gpt3").keys.model.name == "mixtral-8x7b"
 
 
 _values = st.recursive(

@@ -32,20 +32,6 @@ def taken_apart(made: Trace, seconds: float | None = None) -> Replay:
     return replay(made, folded, alone, "measured" if alone else "")
 
 
-def test_transfer_and_waiting_are_what_was_planted() -> None:
-    result = taken_apart(job(steps=5, transfer_seconds=0.010, late={2: 0.030}))
-    (one,) = result.cases
-    assert one.transfer_seconds == pytest.approx(0.010)
-    assert one.last == (2, 5)
-    step = step_of(result)
-    assert (step.steps, step.ranks) == (5, 4)
-    # Three of four ranks wait 30 ms.
-    assert step.waiting_seconds == pytest.approx(0.0225)
-    assert step.waiting_for == pytest.approx({2: 0.0225})
-    assert step.communication_seconds == pytest.approx(0.0325)
-    assert "22.5 ms waiting for rank 2" in result.verdict
-
-
 def test_a_transfer_longer_than_alone_competes_where_computing_covers_it() -> None:
     hidden = taken_apart(job(transfer_seconds=0.010, hidden_seconds=0.010), seconds=0.004)
     assert step_of(hidden).wire_seconds == pytest.approx(0.004)
@@ -159,33 +145,6 @@ def test_a_collective_of_one_recorded_rank_does_not_hide_who_waits_elsewhere() -
     )
 
 
-def test_calls_that_are_no_case_compete_too() -> None:
-    made = job()
-    lost = [
-        replace(communication, group=ProcessGroup("", 0), stream="21")
-        for communication in made.communications
-    ]
-    both = taken_apart(
-        replace(made, communications=(*made.communications, *lost)), seconds=0.004
-    )
-    assert step_of(both).competing_seconds == pytest.approx(0.006)
-    assert step_of(both).slower_seconds == pytest.approx(0.0)
-
-
-def test_what_if_and_the_step_are_means_over_the_same_ranks() -> None:
-    made = job()
-    half = [
-        communication for communication in made.communications if communication.rank in (0, 1)
-    ]  # others are recorded, and silent
-    untimed = [
-        replace(communication, start_seconds=None, duration_seconds=None)
-        for communication in made.communications[-5:]
-    ]
-    for records in (half, [*half, *untimed]):
-        result = taken_apart(replace(made, communications=tuple(records)), seconds=0.004)
-        assert result.what_if[0][1] == pytest.approx(0.004) == step_of(result).wire_seconds
-
-
 def test_where_nothing_is_known_of_a_case_its_transfer_is_not_called_the_wire() -> None:
     made = job()
     nothing = replay(made, fold(made), {}, "predicted for nobody")
@@ -230,13 +189,6 @@ def test_without_times_there_is_no_step() -> None:
     assert result.verdict == "1 communication in 1 case; the trace has no times"
 
 
-def test_the_rank_that_came_last_must_be_clearly_so() -> None:
-    (one,) = fold(job(steps=1, late={3: 0.0005})).cases[0].instances
-    assert one.last_rank(one_clock=False) is None
-    (one,) = fold(job(steps=1, late={3: 0.002})).cases[0].instances
-    assert one.last_rank(one_clock=False) == 3
-
-
 @pytest.mark.parametrize("apart", [0.0, 1000.0])
 def test_a_rank_with_less_to_do_is_not_taken_for_a_late_one(apart: float) -> None:
     busy = {
@@ -272,15 +224,6 @@ def test_a_rank_with_less_to_do_is_not_taken_for_a_late_one(apart: float) -> Non
     assert step_of(result).waiting_seconds == pytest.approx(0.00375 if apart else 0.0)
 
 
-def test_communication_outside_of_steps_is_not_counted_in_them() -> None:
-    made = job(steps=4)
-    half = {rank: steps[:2] for rank, steps in made.steps.items()}
-    result = taken_apart(replace(made, steps=half), seconds=0.004)
-    assert step_of(result).steps == 2
-    assert [seconds for _, seconds in result.what_if] == pytest.approx([0.004])
-    assert step_of(result).communication_seconds == pytest.approx(0.010)
-
-
 def test_what_if_counts_a_step_of_one_rank() -> None:
     made = job(steps=5)
     folded = fold(made)
@@ -308,26 +251,3 @@ def test_overlaps_are_those_of_every_moment(spans: Any, others: Any) -> None:
     naive = [sum(begin < m < end and m in covered for m in moments) for begin, end in spans]
     assert overlaps(spans, apart).tolist() == pytest.approx(naive)
     assert length(apart) == len(covered)
-
-
-def test_computing_while_a_rank_waits_does_not_compete_with_the_transfer_after_it() -> None:
-    made = job(transfer_seconds=0.010, late={2: 0.030})
-    waited = {rank: made.computing[rank] for rank in made.ranks}
-    waited[0] = np.array(
-        sorted([*map(tuple, waited[0]), *((end, end + 0.030) for _, end in waited[0])])
-    )
-    step = step_of(taken_apart(replace(made, computing=waited), seconds=0.004))
-    assert step.competing_seconds == pytest.approx(0.0, abs=1e-9)
-    assert step.slower_seconds == pytest.approx(0.006)
-
-
-def test_a_rank_whose_trace_lacks_the_last_steps_counts_with_those_it_has() -> None:
-    made = job(steps=4, transfer_seconds=0.010)
-    shorter = [
-        communication
-        for communication in made.communications
-        if communication.rank != 3 or communication.line < 2
-    ]
-    steps = {rank: rows[:2] if rank == 3 else rows for rank, rows in made.steps.items()}
-    step = step_of(taken_apart(replace(made, communications=tuple(shorter), steps=steps)))
-    assert step.communication_seconds == pytest.approx(0.010)

@@ -56,12 +56,6 @@ def all_of(row: Algorithm) -> Iterator[Schedule]:
             yield schedule_for(row.collective, row.name, ranks, root, size_bytes=1 << 20)
 
 
-def leaves(order: Order) -> list[int]:
-    return (
-        [order] if isinstance(order, int) else [rank for part in order for rank in leaves(part)]
-    )
-
-
 def height(order: Order) -> int:
     return 0 if isinstance(order, int) else 1 + max(map(height, order))
 
@@ -73,22 +67,6 @@ def evaluated(order: Order, parts: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
     first, second = (evaluated(part, parts) for part in order)
     total: NDArray[Any] = first + second
     return total
-
-
-@every_algorithm
-def test_every_order_holds_every_rank_once_and_begins_with_the_smallest(row: Algorithm) -> None:
-    def begins_with_the_smallest(order: Order) -> bool:
-        return isinstance(order, int) or (
-            min(leaves(order[0])) < min(leaves(order[1]))
-            and all(map(begins_with_the_smallest, order))
-        )
-
-    for each in all_of(row):
-        outputs = orders(each)
-        assert outputs
-        for order in outputs.values():
-            assert sorted(leaves(order)) == list(range(each.ranks))
-            assert begins_with_the_smallest(order)
 
 
 ELSEWHERE = {("all_reduce", "double_binary_tree"), ("reduce", "direct")}
@@ -132,32 +110,6 @@ def test_programs_of_the_cpu_backend_add_in_this_order_bit_for_bit(
             np.testing.assert_array_equal(actual, expected, err_msg=f"rank {rank} of {each}")
 
 
-DEPENDING = {
-    ("all_reduce", "ring"),
-    ("all_reduce", "double_binary_tree"),
-    ("all_reduce", "hierarchical"),
-    ("reduce_scatter", "ring"),
-    ("reduce_scatter", "pairwise"),
-}
-"""Algorithms that add in different orders at different positions, from some number of ranks on."""
-
-
-@every_algorithm
-def test_bits_depend_on_positions_where_each_piece_goes_its_own_way(row: Algorithm) -> None:
-    depends = (row.collective, row.name) in DEPENDING
-    by_ranks = [bit_dependence(each).positions for each in all_of(row)]
-    assert any(by_ranks) == depends
-
-
-@pytest.mark.parametrize("ranks", range(3, 9))
-def test_a_ring_has_one_order_for_each_piece(ranks: int) -> None:
-    for name in ("all_reduce", "reduce_scatter"):
-        bits = bit_dependence(schedule_for(name, "ring", ranks))
-        assert bits.positions
-        assert not bits.ranks
-        assert (bits.depth, len(bits.orders)) == (ranks - 1, ranks)
-
-
 @every_algorithm
 def test_bits_of_two_ranks_depend_on_nothing(row: Algorithm) -> None:
     bits = bit_dependence(schedule_for(row.collective, row.name, 2))
@@ -167,20 +119,6 @@ def test_bits_of_two_ranks_depend_on_nothing(row: Algorithm) -> None:
 @every_algorithm
 def test_no_algorithm_leaves_ranks_with_different_bits(row: Algorithm) -> None:
     assert not any(bit_dependence(each).ranks for each in all_of(row))
-
-
-@every_algorithm
-def test_the_depth_is_the_height_of_the_tallest_order(row: Algorithm) -> None:
-    for each in all_of(row):
-        bits = bit_dependence(each)
-        assert bits.depth == max(map(height, bits.orders))
-        assert set(orders(each).values()) <= set(bits.orders)
-
-
-def test_doubling_needs_only_as_many_roundings_as_there_are_steps() -> None:
-    for algorithm in ("recursive_doubling", "halving_doubling"):
-        assert bit_dependence(schedule_for("all_reduce", algorithm, 64)).depth == 6
-    assert bit_dependence(schedule_for("all_reduce", "two_shot", 64)).depth == 63
 
 
 def test_ranks_that_add_in_different_orders_are_told_from_those_that_do_not() -> None:

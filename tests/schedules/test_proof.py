@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from ccbench.errors import ScheduleError
-from ccbench.schedules import Algorithm, schedule_for
 from ccbench.schedules.proof import prove
 from ccbench.schedules.schedule import Phase, Schedule, phase
-from tests.schedules.interpreter import FIELDS, ROWS, is_right
+from tests.schedules.interpreter import is_right
 
 
 def made(
@@ -95,19 +94,6 @@ def test_a_collective_without_an_op_may_not_combine() -> None:
         prove(made("send_recv", combining, slots=2))
 
 
-def test_several_flows_may_combine_into_one_slot_with_fan_in_only() -> None:
-    reading = phase([1, 2, 3], 0, 0, reduces=True, fan_in=True)
-    prove(made("reduce", reading, ranks=4, root=0))
-    with pytest.raises(ScheduleError, match="written by 3 flows at once"):
-        prove(made("reduce", replace(reading, fan_in=False), ranks=4, root=0))
-    with pytest.raises(ScheduleError, match="written by 3 flows at once"):
-        prove(made("reduce", replace(reading, reduces=False), ranks=4, root=0))
-
-
-def test_hearing_of_a_rank_twice_is_right_for_a_barrier() -> None:
-    prove(made("barrier", exchange(reduces=True, repeat=2)))
-
-
 def with_array(field: str, values: list[int], dtype: type = np.int32) -> Schedule:
     """An exchange one of whose arrays is another."""
     changed: dict[str, Any] = {field: np.array(values, dtype)}
@@ -149,13 +135,3 @@ def test_a_malformed_schedule_is_rejected_before_it_runs(wrong: Schedule, messag
     with pytest.raises(ScheduleError) as caught:
         prove(wrong)
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_the_proof_of_the_builders_leaves_nothing_to_the_order_of_flows(row: Algorithm) -> None:
-    built = schedule_for(row.collective, row.name, 6)
-    turned = tuple(
-        replace(one, **{field: getattr(one, field)[::-1].copy() for field in FIELDS})
-        for one in built.phases
-    )
-    prove(replace(built, phases=turned))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,38 +21,8 @@ def suite_with(accuracy: str) -> Suite:
     return read_suite(f"sweep:\n  collective: all_reduce\n  accuracy: {accuracy}", "x.yaml")
 
 
-def data_of(accuracy: str) -> InexactData | None:
-    (sweep,) = suite_with(accuracy).sweep
-    return sweep.accuracy
-
-
 def cases(sweeps: str) -> tuple[Case, ...]:
     return expand(read_suite(f"order: written\nsweep: {sweeps}"), context())
-
-
-@pytest.mark.parametrize(
-    ("text", "data"),
-    [
-        ("", None),
-        ("null", None),
-        ("bits", InexactData("normal", 1.0)),
-        *((name, InexactData(name, spread)) for name, spread in INEXACT_SPREADS.items()),
-        ("{}", InexactData()),
-        ("{data: cancelling}", InexactData("cancelling", 1e6)),
-        ("{data: cancelling, spread: 1e3, seed: 7}", InexactData("cancelling", 1e3, 7)),
-        ("{spread: '2.5e4', data: log_uniform}", InexactData("log_uniform", 2.5e4)),
-        ("{spread: 100}", InexactData("normal", 100.0)),
-        ("{seed: 0}", InexactData(seed=0)),
-    ],
-)
-def test_words_and_mappings_say_which_data(text: str, data: InexactData | None) -> None:
-    assert data_of(text) == data
-
-
-def test_a_sweep_that_names_none_asks_for_none() -> None:
-    (sweep,) = read_suite("sweep: {collective: all_reduce}").sweep
-    assert sweep.accuracy is None
-    assert {case.inexact for case in cases("{collective: all_reduce}")} == {None}
 
 
 @pytest.mark.parametrize(
@@ -118,38 +87,6 @@ def test_a_suite_with_it_is_the_same_written_and_read_again(text: str) -> None:
     again = read_suite(json.dumps(suite.as_document()))
     assert again == suite
     assert expand(again, context()) == expand(suite, context())
-
-
-SWEEP = "collective: all_reduce, size: [1 KiB, 2 KiB], ranks: 4"
-
-
-@pytest.mark.parametrize("first", [False, True])
-def test_of_two_sweeps_with_one_case_that_with_accuracy_counts(first: bool) -> None:
-    plain, exact = (
-        f"{{{SWEEP}}}",
-        "{collective: all_reduce, size: 2 KiB, ranks: 4, accuracy: bits}",
-    )
-    both = cases(f"[{exact}, {plain}]" if first else f"[{plain}, {exact}]")
-    assert {case.size_bytes: case.inexact for case in both} == {
-        1024: None,
-        2048: InexactData(),
-    }
-    assert len(both) == 2
-
-
-def test_of_two_sweeps_with_accuracy_the_first_counts() -> None:
-    both = cases(f"[{{{SWEEP}, accuracy: gradients}}, {{{SWEEP}, accuracy: bits}}]")
-    assert [case.inexact for case in both] == [InexactData("gradients")] * 2
-
-
-def test_cases_and_their_ids_are_what_they_are_without() -> None:
-    plain = cases(f"{{{SWEEP}}}")
-    exact = cases(f"{{{SWEEP}, accuracy: cancelling}}")
-    assert exact == plain
-    assert [case.case_id for case in exact] == [case.case_id for case in plain]
-    assert [case.label for case in exact] == [case.label for case in plain]
-    assert {case.inexact for case in exact} == {InexactData("cancelling", 1e6)}
-    assert replace(exact[0], inexact=None) == plain[0]
 
 
 def test_the_schema_of_suites_has_its_words_and_keys() -> None:

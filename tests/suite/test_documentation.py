@@ -9,7 +9,7 @@ from ccbench.backends.kernels.layout import PREFIX
 from ccbench.cases.axes import AXES
 from ccbench.suite.expansion import expand
 from ccbench.suite.grouping import GROUP_MODES
-from ccbench.suite.model import SamplingRules, Suite, Sweep, read_suite, shipped_suites
+from ccbench.suite.model import SamplingRules, Suite, Sweep, read_suite
 from tests.pages import blocks_of
 
 from .offers import context
@@ -21,37 +21,11 @@ PAGE = "\n".join(
 EXAMPLES = [
     block.text for block in blocks_of(Path("suites.md"), PAGE) if block.language == "yaml"
 ]
-PROGRAMS = [
-    block.text for block in blocks_of(Path("suites.md"), PAGE) if block.language == "python"
-]
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_every_example_is_a_suite(text: str) -> None:
     assert expand(read_suite(text), context())
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_every_program_runs(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(program, "suites.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) == 71
-
-
-def test_the_complete_example_has_every_key_and_shows_the_defaults() -> None:
-    (complete,) = (text for text in EXAMPLES if "\nseed:" in text)
-    suite = read_suite(complete)
-    for model in (suite, *suite.sweep, suite.sampling_rules):
-        assert model.model_fields_set == set(type(model).model_fields)
-    plain = read_suite(
-        "sweep: {collective: [all_reduce, broadcast], algorithm: [default, ring]}"
-    )
-    assert suite.sweep == plain.sweep
-    assert suite.sampling_rules == plain.sampling_rules
-    assert (suite.backends, suite.order, suite.seed) == (
-        plain.backends,
-        plain.order,
-        plain.seed,
-    )
 
 
 def test_every_key_and_word_is_explained() -> None:
@@ -66,14 +40,6 @@ def test_every_key_and_word_is_explained() -> None:
         *GROUP_MODES,
     ):
         assert f"`{word}`" in PAGE or f"{word}:" in PAGE, word
-
-
-def test_the_questions_of_shipped_suites_are_the_files_own() -> None:
-    table = PAGE.partition("| name | question |")[2].partition("\n\n")[0]
-    rows = dict(re.findall(r"^\| `(.+?)` \| (.*) \|$", table, flags=re.MULTILINE))
-    assert len(rows) >= 15
-    suites = shipped_suites()
-    assert rows == {name: read_suite(suites[name].read_bytes()).question for name in rows}
 
 
 INTERNAL = re.compile(r"CCBENCH_(LEADER|HUB|AGENTS|RUNNER|ONE_HOST|HAND_ON|COMPLETE)")

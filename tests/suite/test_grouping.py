@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -11,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases.axes import ALL_GROUPS, AXIS, Case
-from ccbench.cases.capabilities import DECLARED, backend_names, capabilities_of
+from ccbench.cases.capabilities import backend_names, capabilities_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import SuiteError
 from ccbench.groups import parse_groups
 from ccbench.suite.expansion import expand
-from ccbench.suite.model import Suite, read_suite
+from ccbench.suite.model import read_suite
 
 from .offers import context
 
@@ -45,28 +44,6 @@ def test_axes_that_make_the_same_groups_are_one_case_and_single_ranks_none() -> 
     assert [case.groups for case in cases] == [f"dp of {TP2}", f"etp of {TP2}"]
     with pytest.raises(SuiteError, match="nothing is left"):
         cases_of({"layout": {"tp": 2}, "groups": "dp"}, ranks=2)
-
-
-def test_where_no_groups_are_left_the_first_ones_reason_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reasons = {
-        "dp": r"with 2 ranks: dp of \S+ puts every rank into a group of its own",
-        "tp": r"with 3 ranks: layout: tp x cp x pp = 2 does not divide 3 ranks",
-    }
-    for ranks, (axis, message) in enumerate(reasons.items(), start=2):
-        with pytest.raises(SuiteError, match=message):
-            cases_of({"layout": {"tp": 2}, "groups": axis}, ranks=ranks)
-    with pytest.raises(SuiteError, match="with 1 rank: rank // 2 puts every rank"):
-        cases_of({"groups": "rank // 2"}, ranks=1)
-    lacking = {
-        name: values for name, values in DECLARED["cuda"].values.items() if name != "groups"
-    }
-    monkeypatch.setitem(DECLARED, "cuda", dataclasses.replace(DECLARED["cuda"], values=lacking))
-    with pytest.raises(
-        SuiteError, match=r"cuda has no groups$"
-    ):  # there would be, on another backend
-        cases_of({"groups": "rank // 2"}, backend="cuda")
 
 
 HALVES = {"groups": "rank // 2"}
@@ -162,32 +139,6 @@ def test_what_runs_beside_has_groups_of_its_own_where_it_names_them() -> None:
     ]
 
 
-def test_nothing_runs_beside_a_pair_a_group_alone_a_barrier_or_a_computation() -> None:
-    beside = {"concurrent": "all_gather"}
-    for sweep in (
-        {"collective": "send_recv", "pairs": "each"},
-        {"groups": "rank // 2", "group_mode": "each"},
-        {"mode": "overlap"},
-    ):
-        with pytest.raises(SuiteError, match="nothing is left"):
-            cases_of({**sweep, **beside})
-    (barrier,) = cases_of({"collective": "barrier", **beside})
-    assert barrier.concurrent == ""
-
-
-def test_traffic_is_of_all_to_all_v_alone() -> None:
-    asked = ["balanced", "zipf:1.20", "hot:0.5", [[0, 1], [2, 0]]]
-    cases = cases_of({"collective": ["all_to_all", "all_to_all_v"], "traffic": asked}, ranks=2)
-    found = [(case.collective, case.traffic) for case in cases]
-    assert found == [
-        ("all_to_all", ""),
-        ("all_to_all_v", ""),
-        ("all_to_all_v", "zipf:1.2"),
-        ("all_to_all_v", "hot:0.5"),
-        ("all_to_all_v", "[[0, 1], [2, 0]]"),
-    ]
-
-
 def test_the_size_of_uneven_traffic_is_the_largest_input() -> None:
     (case,) = cases_of(
         {"collective": "all_to_all_v", "size": 4123, "traffic": [[0, 1], [2, 0]]}, ranks=2
@@ -211,27 +162,6 @@ def test_a_backend_gets_only_what_it_has(backend: str) -> None:
         assert differ == capabilities_of(backend).has(name, "anything")
     uneven = any(case.collective == "all_to_all_v" for case in cases)
     assert uneven == capabilities_of(backend).has("collective", "all_to_all_v")
-
-
-def test_a_suite_with_all_of_it_is_written_and_read_back() -> None:
-    document = {
-        "sweep": {
-            "collective": "all_to_all_v",
-            "layout": {"pp": 2, "tp": 2, "order": "megatron"},
-            "groups": ["tp", "rank // 2"],
-            "group_mode": ["concurrent", "each"],
-            "concurrent": ["nothing", "all_gather on pp"],
-            "traffic": ["zipf:2", [[1, 2], [3, 4]]],
-            "mode": ["overlap", "streaming"],
-            "overlap_with": "memory",
-        }
-    }
-    suite = read_suite(json.dumps(document))
-    again = Suite.model_validate(json.loads(json.dumps(suite.as_document())))
-    assert again == suite
-    assert expand(again, context()) == expand(suite, context())
-    swapped = json.dumps(document).replace('"pp": 2, "tp": 2', '"tp": 2, "pp": 2')
-    assert read_suite(swapped).sweep == suite.sweep
 
 
 @pytest.mark.exhaustive

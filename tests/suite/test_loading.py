@@ -8,7 +8,7 @@ import pytest
 from ccbench.cases.measurement import Sampling
 from ccbench.errors import SuiteError
 from ccbench.suite.expansion import expand
-from ccbench.suite.model import Sweep, load_suite, read_suite, suite_schema
+from ccbench.suite.model import Sweep, load_suite, read_suite
 from ccbench.suite.readers import Range, parse_sizes
 
 from .offers import context
@@ -92,20 +92,6 @@ def test_a_file_may_say_everything(tmp_path: Path) -> None:
     assert (suite.order, suite.seed) == ("written", 7)
 
 
-def test_what_a_file_leaves_out_is_what_sampling_and_cases_default_to() -> None:
-    suite = read_suite("sweep: {collective: all_reduce}")
-    assert suite.sampling == Sampling()
-    assert (suite.backends, suite.order, suite.seed) == (("auto",), "interleaved", 1)
-    (case, *_) = expand(suite, context())
-    assert (case.dtype, case.op, case.mode, case.protocol, case.in_place) == (
-        "float32",
-        "sum",
-        "streaming",
-        "default",
-        False,
-    )
-
-
 def test_a_suite_takes_the_name_of_its_file_unless_it_has_one(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("sweep: {collective: barrier}")
@@ -140,57 +126,9 @@ def test_every_mistake_names_line_place_what_was_seen_and_a_cure(
     assert refusal(text) == f"suites/x.yaml:{message}"
 
 
-def test_the_first_of_several_mistakes_in_the_file_is_told() -> None:
-    assert "x.yaml:2: sweep.dtype" in refusal("sweep:\n  dtype: x\n  collective: y\n  size: z")
-
-
-@pytest.mark.parametrize(
-    ("text", "sizes"),
-    [
-        ("8:64:2", (8, 16, 32, 64)),
-        ("1KiB:5KiB:2", (1024, 2048, 4096)),
-        ("10:99:1.5", (10, 15, 22, 34, 51, 76)),
-        ("8:32", (8, 16, 32)),
-        ("1 MiB", (2**20,)),
-    ],
-)
-def test_sizes_may_be_written_as_nccl_tests_users_do(text: str, sizes: tuple[int, ...]) -> None:
-    assert parse_sizes(text) == sizes
-
-
 @pytest.mark.parametrize(
     "text", ["8:", "8:64:2:2", "a:b", "64:8", "8:64:0", "8:64:x", "8:64:1e9", ":::"]
 )
 def test_odd_ranges_of_sizes_are_value_errors(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|swap"):
         parse_sizes(text)
-
-
-@pytest.mark.parametrize(
-    ("found", "points"),
-    [
-        (Range(8, 100, "factor", 3), (8, 24, 72)),
-        (Range(0, 10, "step", 4), (0, 4, 8)),
-        (Range(1, 1000, "per_decade", 1), (1, 10, 100, 1000)),
-        (Range(1, 10, "per_decade", 10), (1, 2, 3, 4, 5, 6, 8, 10)),
-        (Range(5, 5, "factor", 2), (5,)),
-    ],
-)
-def test_ranges_by_factor_step_and_decade(found: Range, points: tuple[int, ...]) -> None:
-    assert found.points() == points
-    assert found.count() == len(points)
-
-
-def test_the_schema_knows_the_keys_that_a_suite_has() -> None:
-    schema = suite_schema()
-    assert set(schema["properties"]) == set(
-        read_suite("sweep: {collective: barrier}").as_document()
-    )
-    assert schema["required"] == ["sweep"]
-    assert schema["additionalProperties"] is False
-    sweep = schema["$defs"]["Sweep"]
-    assert "broadcast" in sweep["properties"]["collective"]["anyOf"][0]["enum"]
-    assert set(sweep["properties"]) == set(Sweep.model_fields)
-    layouts = sweep["properties"]["layout"]["anyOf"][1]
-    assert set(layouts["properties"]) == {"order", "tp", "cp", "ep", "dp", "pp", "etp"}
-    json.dumps(schema)

@@ -7,7 +7,6 @@ import pytest
 from ccbench.errors import SuiteError
 from ccbench.suite.expansion import expand
 from ccbench.suite.model import load_suite, shipped_suites
-from ccbench.suite.readers import Range
 
 from .offers import context
 
@@ -37,19 +36,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", sorted({*CASES, *shipped_suites()}))
-def test_a_shipped_suite_says_its_question_and_expands_to_about_as_many_cases_as_it_promises(
-    name: str,
-) -> None:
-    assert load_suite(name).question.endswith("?")
-    # Variables of NCCL can be turned where NCCL is.
-    where = {"backends": ("nccl",)} if name == "knobs" else {}
-    cases = expand(load_suite(name), context(**where))
-    low, high = CASES.get(name, (1, 2500))
-    assert low <= len(cases) <= high
-    assert len({case.case_id for case in cases}) == len(cases)
-
-
 @pytest.mark.parametrize("name", sorted({*CASES, *shipped_suites()} - {"knobs"}))
 @pytest.mark.parametrize(
     "backends", [("nccl",), ("gloo", "mpi"), ("simulated",), ("cuda", "cuda-host")]
@@ -63,43 +49,11 @@ def test_a_shipped_suite_leaves_something_to_run_on_every_backend(
     assert {case.ranks for case in cases} == {ranks}
 
 
-def test_every_range_of_a_shipped_suite_reaches_the_end_that_it_names() -> None:
-    ranges = [
-        size
-        for name in shipped_suites()
-        for sweep in load_suite(name).sweep
-        for size in sweep.size
-        if isinstance(size, Range)
-    ]
-    assert len(ranges) >= 8
-    assert [one.points()[-1] for one in ranges] == [one.last for one in ranges]
-
-
-def test_every_collective_of_own_kernels_reaches_the_size_that_the_suite_promises() -> None:
-    cases = expand(load_suite("own-kernels"), context(backends=("cuda",), ranks=8))
-    names = {case.collective for case in cases} - {"barrier"}
-    largest = [
-        max(case.size_bytes for case in cases if case.collective == name) for name in names
-    ]
-    assert set(largest) == {256 << 20}
-
-
 def test_quick_covers_every_collective_within_a_minute_of_budgets() -> None:
     suite = load_suite("quick")
     cases = expand(suite, context())
     assert len({case.collective for case in cases}) == 11
     assert len(cases) * (suite.sampling.warmup_seconds + suite.sampling.budget_seconds) < 30
-
-
-def test_a_file_comes_before_the_shipped_suite_of_its_name_and_a_folder_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("quick").mkdir()
-    assert load_suite("quick").question
-    Path("quick").rmdir()
-    Path("quick").write_text("sweep: {collective: barrier}\n")
-    assert load_suite("quick").sweep[0].collective == ("barrier",)
 
 
 def test_a_missing_path_to_a_shipped_suite_names_it(
@@ -110,17 +64,6 @@ def test_a_missing_path_to_a_shipped_suite_names_it(
         SuiteError, match=r"^suites/quick\.yaml: no such file; .* is called 'quick'$"
     ):
         load_suite("suites/quick.yaml")
-
-
-def test_an_unknown_name_lists_what_ships() -> None:
-    with pytest.raises(
-        SuiteError, match=r"did you mean 'quick'\? \(shipped: algorithms, allreduce, .*\)$"
-    ):
-        load_suite("quik")
-    with pytest.raises(
-        SuiteError, match=r"nor a suite that ships; write one of algorithms, [^(]*$"
-    ):
-        load_suite("nothing")
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "/", "a\0b", "x" * 5000, "a\nb", ""])

@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases.axes import Case, Variant
+from ccbench.cases.axes import Variant
 from ccbench.errors import SuiteError
-from ccbench.suite.expansion import expand, left_out
 from ccbench.suite.model import Suite, read_suite
-
-from .offers import context
 
 SUITE = """\
 backends: [mpi]
@@ -27,33 +24,6 @@ def test_variants_are_read_in_the_order_of_the_file_and_written_back() -> None:
     assert Suite.model_validate(suite.as_document()) == suite
     plain = read_suite("sweep: {collective: all_reduce}")
     assert Suite.model_validate(plain.as_document()) == plain
-
-
-def test_every_case_is_there_with_each_variant_side_by_side() -> None:
-    cases = expand(read_suite(SUITE), context())
-    assert len(cases) == len({case.case_id for case in cases}) == 6
-    for first in (0, 3):
-        assert len({case.point for case in cases[first : first + 3]}) == 1
-        assert {case.variant for case in cases[first : first + 3]} == {"base", "new", "buf8"}
-    assert {case.started_with for case in cases} == {*read_suite(SUITE).variants}
-    assert ", variant buf8" in next(
-        case.label for case in cases if case.started_with == BUFFERS
-    )
-
-
-def test_a_backend_without_variants_leaves_them_out_and_says_so() -> None:
-    suite = read_suite(SUITE.replace("[mpi]", "[cpu, mpi]"))
-    assert {one.backend for one in expand(suite, context())} == {"mpi"}
-    assert left_out(suite, context()) == {"cpu has no variants": 6}
-
-
-def test_a_suite_without_variants_has_the_cases_it_had() -> None:
-    (case,) = expand(read_suite("sweep: {collective: barrier}"), context())
-    assert (case.variant, case.started_with) == ("", Variant())
-    assert (
-        case.case_id
-        == Case("other", "cpu", "barrier", "default", "uint8", "none", 0, 0, 4).case_id
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ccbench.errors import MachineError
 from ccbench.model.bounds import cut_bound
 from ccbench.topology.classes import topology_class
-from ccbench.topology.composition import cluster, compose
 from ccbench.topology.fabrics import Fabric, striped
 from ccbench.topology.files import catalog_names, expand, load_catalog, read_json, topology_json
 from ccbench.topology.graph import DeviceKind
-
-WITH_GPUS = [name for name in catalog_names() if load_catalog(name).gpus]
 
 
 def test_the_machines_that_people_name_are_there() -> None:
@@ -39,19 +34,6 @@ def test_a_machine_is_a_sound_graph_of_its_class_whose_numbers_have_origins(name
     there = {(link.source, link.target): link.bytes_per_second for link in machine.links}
     assert all(there[target, source] == rate for (source, target), rate in there.items())
     assert read_json(topology_json(machine)) == machine
-
-
-@pytest.mark.parametrize("name", WITH_GPUS)
-def test_every_gpu_reaches_every_other_and_those_of_other_machines(name: str) -> None:
-    machine = load_catalog(name)
-    made = cluster(machine, 3, "ib-hdr-200x4")
-    pairs = np.array(list(itertools.permutations([*range(made.ranks // 3), made.ranks - 1], 2)))
-    for (source, target), row in zip(
-        pairs.tolist(), made.route(pairs[:, 0], pairs[:, 1]), strict=True
-    ):
-        links = row[row >= 0]
-        assert [source, *made.link_target[links]] == [*made.link_source[links], target]
-    assert compose(machine, 2, "tcp-25x1").topology_class is machine.topology_class
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterable
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from ccbench.findings import SourceWarning
 from ccbench.topology.classes import (
     class_of_direct_links,
-    connected_groups,
     nvlink_rate,
     topology_class,
     xgmi_rate,
@@ -19,7 +17,6 @@ from ccbench.topology.graph import (
     DeviceKind,
     Link,
     LinkKind,
-    LinkState,
     Topology,
     TopologyClass,
 )
@@ -68,15 +65,6 @@ def test_the_ends_of_the_links_make_the_class(
     assert topology_class(topology) is expected
 
 
-def test_links_to_switches_count_even_when_they_are_down() -> None:
-    gpus = tuple(Device(f"gpu{index}", DeviceKind.GPU) for index in range(2))
-    switch = Device("nvswitch0", DeviceKind.NVSWITCH)
-    links = tuple(
-        Link(gpu.name, "nvswitch0", LinkKind.NVLINK, state=LinkState.DOWN) for gpu in gpus
-    )
-    assert topology_class(Topology("t", (*gpus, switch), links)) is TopologyClass.NVSWITCH
-
-
 def test_what_nobody_could_see_makes_no_class() -> None:
     machine = joined(4, [(0, 1)], LinkKind.PCIE)
     blind = Topology(
@@ -86,12 +74,6 @@ def test_what_nobody_could_see_makes_no_class() -> None:
         warnings=(SourceWarning("not_visible", "NVLinks are hidden"),),
     )
     assert topology_class(blind) is TopologyClass.UNKNOWN
-
-
-def test_machines_that_differ_have_no_common_class() -> None:
-    gpus = tuple(Device(f"gpu{index}", DeviceKind.GPU, node=index // 2) for index in range(4))
-    links = (Link("gpu0", "gpu1", LinkKind.NVLINK), Link("gpu2", "gpu3", LinkKind.XGMI))
-    assert topology_class(Topology("t", gpus, links)) is TopologyClass.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -108,27 +90,6 @@ def test_the_class_follows_from_who_is_joined(
     gpus: int, joined: list[tuple[int, int]], on_board: bool, expected: TopologyClass | None
 ) -> None:
     assert class_of_direct_links(range(gpus), joined, on_board=on_board) is expected
-
-
-def test_the_order_of_gpus_does_not_matter() -> None:
-    for seed in range(20):
-        order = random.Random(seed).sample(range(8), 8)
-        renamed = [(order[left], order[right]) for left, right in CUBE]
-        assert class_of_direct_links(order, renamed) is TopologyClass.NVLINK_CUBE_MESH
-
-
-def test_a_cube_mesh_that_lacks_a_pair_is_one_only_where_that_is_forgiven() -> None:
-    for missing in range(len(CUBE)):
-        joined = CUBE[:missing] + CUBE[missing + 1 :]
-        assert class_of_direct_links(range(8), joined) is TopologyClass.NVLINK_MESH
-        assert (
-            class_of_direct_links(range(8), joined, forgiven=1)
-            is TopologyClass.NVLINK_CUBE_MESH
-        )
-
-
-def test_groups_come_in_the_order_of_their_first_member_with_lone_ones() -> None:
-    assert connected_groups({3: [1], 2: [], 1: [3]}) == [{1, 3}, {2}]
 
 
 def test_the_rate_of_an_nvlink_follows_the_compute_capability_and_says_so() -> None:

@@ -17,18 +17,17 @@ from ccbench.model.bounds import cut_bound, level_bound
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.fabrics import (
     Fabric,
-    TooLargeError,
     Wire,
     full_mesh,
     hypercube,
     torus,
 )
 from ccbench.topology.files import load_catalog
-from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from tests.model.fabrics import distances, nvswitch
-from tests.topology.graphs import graph, with_links
+from tests.topology.graphs import graph
 
 A100 = nvswitch(8, 12, 25e9, 1e-6).topology
 H100 = nvswitch(8, 18, 25e9, 1e-6).topology
@@ -97,15 +96,6 @@ def test_a_message_goes_by_the_nearest_nic_of_either_side() -> None:
     leaves, enters = "n0.gpu1 n0.pcie0 n0.nic0 switch0", "n1.nic1 n1.pcie1 n1.gpu2"
     assert chain_of(made, 1, 6) == f"{leaves} {enters}"
     assert chain_of(made, 0, 3) == "n0.gpu0 n0.pcie0 n0.cpu0 n0.cpu1 n0.pcie1 n0.gpu3"
-
-
-def test_with_rails_a_message_changes_rail_inside_its_node() -> None:
-    made = cluster(H100, 3, "ib-ndr-400x8/rails")
-    assert (
-        chain_of(made, 1, 8 + 5) == "n0.gpu1 n0.nvswitch0 n0.gpu5 n0.nic5 rail5 n1.nic5 n1.gpu5"
-    )
-    switches = compose(H100, 3, "ib-ndr-400x8/rails").of_kind(DeviceKind.NETWORK_SWITCH)
-    assert [switch.name for switch in switches] == [f"rail{nic}" for nic in range(8)]
 
 
 def test_more_nics_than_gpus_are_bundled_and_fewer_are_shared() -> None:
@@ -234,41 +224,6 @@ def test_what_cannot_be_composed_is_refused(
         call(*arguments)
 
 
-@pytest.mark.parametrize(("node", "nodes"), [(A100, 400), (load_catalog("dgx-2"), 120)])
-def test_a_graph_with_all_its_switches_that_is_too_large_is_refused(
-    node: Topology, nodes: int
-) -> None:
-    with pytest.raises(TooLargeError, match="at most 4096 become a graph") as caught:
-        compose(node, nodes, "ib-hdr-200x8")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "switches"), [("hgx-h100", 4), ("dgx-2", 12), ("gb200-nvl72", 18)]
-)
-def test_a_composed_graph_has_every_nvswitch_and_every_link_of_its_nodes(
-    name: str, switches: int
-) -> None:
-    node = load_catalog(name)
-    for nodes in (1, 3):
-        made = compose(node, nodes, "ib-ndr-400x8")
-        assert len(made.of_kind(DeviceKind.NVSWITCH)) == nodes * switches
-        inside = [link for link in made.links if link.kind is LinkKind.NVLINK]
-        stated = [link for link in node.links if link.kind is LinkKind.NVLINK]
-        assert len(inside) == nodes * len(stated)
-        assert {link.origin for link in inside} == {link.origin for link in stated}
-        assert all(link.origin for link in made.links)
-        assert [device.name for device in made.gpus][:2] == (
-            ["gpu0", "gpu1"] if nodes == 1 else ["n0.gpu0", "n0.gpu1"]
-        )
-
-
-def test_links_that_are_down_need_no_rate_and_stay_down_in_the_composed_graph() -> None:
-    down = replace(HGX.links[0], state=LinkState.DOWN, bytes_per_second=None)
-    made = compose(replace(HGX, links=(down, *HGX.links[1:])), 2, "ib-ndr-400x8")
-    assert [link.state for link in made.links].count(LinkState.DOWN) == 2
-
-
 @pytest.mark.parametrize("nics", [1, 3, 8, 12, 13, 32])
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("node", [HGX, HOSTED], ids=["NVSwitch", "PCIe"])
@@ -301,40 +256,6 @@ def test_nics_of_one_node_lead_nowhere() -> None:
     bound = level_bound(cluster(A100, 1, "ib-hdr-200x8"), "all_gather")[0]
     assert bound == level_bound(cluster(A100, 1), "all_gather")[0]
     assert compose(A100, 1) is A100
-
-
-def test_nics_that_make_room_for_the_networks_are_spoken_of() -> None:
-    nic = graph("nic0 cpu1", rate=16e9)
-    with_nic = replace(
-        BOX,
-        devices=(*BOX.devices, nic.device("nic0")),
-        links=(*BOX.links, *nic.links),
-        matrix={("gpu0", "gpu1"): "PIX", ("gpu0", "nic0"): "SYS"},
-        facts={"nic_count": 1, "driver": "1"},
-    )
-    made = compose(with_nic, 1, "roce-100x2")
-    assert [warning.text for warning in made.warnings] == [
-        "box has 1 of its own NICs, roce-100x2 says 2: the latter are shown",
-        "where the NICs of roce-100x2 hang is not known: each is put next to the GPUs it serves, in a slot "
-        "as fast as its port",
-    ]
-    assert (made.facts, made.matrix) == ({"driver": "1"}, {("gpu0", "gpu1"): "PIX"})
-    assert compose(with_nic, 1, "roce-100x1").warnings == ()
-    copied = compose(with_nic, 2, "roce-100x1")
-    assert copied.matrix[("n1.gpu0", "n1.nic0")] == "SYS"
-
-
-def test_paths_inside_a_machine_of_a_cluster_stay_inside() -> None:
-    for node, inside in ((HGX, {"PIX", "PXN"}), (HOSTED, {"PIX", "PHB", "SYS"})):
-        made = compose(node, 2, "ib-ndr-400x8")
-        labels = path_labels(made, (*made.gpus, *made.of_kind(DeviceKind.NIC)))
-        gpus, nics = (
-            [device.name for device in made.of_kind(kind)]
-            for kind in (DeviceKind.GPU, DeviceKind.NIC)
-        )
-        near = {labels[(gpu, nic)] for gpu in gpus for nic in nics if gpu[:2] == nic[:2]}
-        far = {labels[(gpu, nic)] for gpu in gpus for nic in nics if gpu[:2] != nic[:2]}
-        assert (near, far) == (inside, {"NET"})
 
 
 @pytest.mark.parametrize("paths", [{}, {"paths": "as printed"}])
@@ -377,10 +298,3 @@ def test_nics_are_dealt_evenly_in_order_and_every_gpu_has_one(
     assert min(counts) >= 1
     assert max(counts) - min(counts) <= 1
     assert len({nic for of_gpu in served.values() for nic in of_gpu}) == nics * nodes
-
-
-@pytest.mark.parametrize("state", [LinkState.DOWN, LinkState.NOT_VISIBLE])
-def test_routes_take_only_links_that_carry_data(state: LinkState) -> None:
-    fast = with_links(graph("gpu0 gpu3", kind=LinkKind.NVLINK, rate=25e9), "", state)
-    routed = cluster(replace(BOX, links=(*BOX.links, *fast.links)), 1)
-    assert chain_of(routed, 0, 3) == "gpu0 pcie0 cpu0 cpu1 pcie1 gpu3"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from ccbench.machine.sysfs import read_sysfs
 from ccbench.readers.machines import read_text
 from ccbench.topology.classes import is_card, nvlinks_of_model
 from ccbench.topology.diagnosis import diagnose
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from tests.machine.recorded_nvml import RecordedNvml, cards, switched
 from tests.machine.sysfs_tree import (
-    BRIDGE,
     GPU,
     INFINIBAND,
     MELLANOX,
@@ -44,18 +42,6 @@ def machine(root: Path, answers: dict[str, Any] | None = None) -> Topology:
 
 def kinds(topology: Topology) -> list[str]:
     return [finding.kind for finding in diagnose(topology)]
-
-
-def one_card(root: Path, state: int | None = 0, **ports: Any) -> Topology:
-    tree = Tree(root)
-    tree.processors("0-7")
-    tree.function(
-        "pci0000:00/0000:00:01.0", BRIDGE, "0x8086", most=ports.pop("slot", (16.0, 16))
-    )
-    tree.function("pci0000:00/0000:00:01.0/0000:01:00.0", GPU, NVIDIA, **ports)
-    answers = cards("NVIDIA RTX A6000", 1, peer=0)
-    answers["gpus"][0]["performance_state"] = state
-    return machine(root, answers)
 
 
 def said(answers: dict[str, Any], gpu: int, **changes: Any) -> dict[str, Any]:
@@ -188,26 +174,6 @@ def test_what_the_driver_says_is_judged_problems_first(
 
 
 @pytest.mark.parametrize(
-    ("state", "ports", "expected", "evidence"),
-    [
-        (0, {}, [], ""),
-        (8, {"now": (16.0, 8)}, [("problem", "pcie_width")], "x8 of x16"),
-        (0, {"now": (8.0, 16)}, [("problem", "pcie_speed")], "8 of 16 GT/s"),
-    ],
-)
-def test_a_cards_link_is_judged_by_what_card_and_slot_can_and_by_whether_it_rests(
-    tmp_path: Path,
-    state: int,
-    ports: dict[str, Any],
-    expected: list[tuple[str, str]],
-    evidence: str,
-) -> None:
-    findings = diagnose(one_card(tmp_path, state=state, **ports))
-    assert [(finding.severity, finding.kind) for finding in findings] == expected
-    assert all(evidence in finding.evidence for finding in findings)
-
-
-@pytest.mark.parametrize(
     ("of_link", "of_gpu", "evidence"),
     [
         ({"max_width": 8, "device_max_width": 16}, {}, ["gpu0 can x16, its slot only x8"]),
@@ -235,14 +201,6 @@ def test_what_a_link_does_not_say_in_numbers_is_no_finding_and_no_error(
     assert [
         one.evidence for one in diagnose(Topology("written by hand", devices, (link,)))
     ] == evidence
-
-
-@pytest.mark.parametrize("odd", [3, True, "x", {"a": 1}, [[["a"]]]])
-@pytest.mark.parametrize("fact", ["acs_redirecting", "iommu_types", "p2p_matrix"])
-def test_facts_of_another_kind_are_no_error(fact: str, odd: object) -> None:
-    gpus = (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
-    findings = diagnose(Topology("written by hand", gpus, facts={fact: odd}))
-    assert [finding.kind for finding in findings] in ([], ["acs_redirects"])
 
 
 @pytest.mark.parametrize(
@@ -295,46 +253,11 @@ def test_a_vm_that_hides_the_tree_is_seen(tmp_path: Path) -> None:
     assert found == ["virtual_bridge", "flattened_tree"]
 
 
-def test_an_invented_bridge_on_the_way_to_a_gpu_is_seen(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
-    tree.processors("0-7")
-    tree.hypervisor()
-    tree.function("pci0000:00/0000:00:01.0", BRIDGE, "0x104c", now=(2.5, 1), most=(2.5, 1))
-    up = "pci0000:00/0000:00:01.0/0000:01:00.0"
-    tree.function(up, BRIDGE, "0x104c", now=(2.5, 1), most=(2.5, 1))
-    tree.function(f"{up}/0000:02:00.0", GPU, NVIDIA, now=(32.0, 16), most=(32.0, 16))
-    assert "virtual_bridge" in kinds(machine(tmp_path))
-
-
-def test_gpus_far_from_every_network_card_are_a_note(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
-    tree.processors("0-7", "8-15")
-    for node in (0, 1):
-        tree.function(f"pci0000:{node}0/0000:{node}1:00.0", GPU, NVIDIA, node)
-    tree.rdma(tree.function("pci0000:00/0000:02:00.0", INFINIBAND, MELLANOX, 0), "mlx5_0")
-    (finding,) = diagnose(machine(tmp_path))
-    assert (finding.kind, finding.devices) == ("gpu_far_from_nics", ("gpu1",))
-
-
 def test_an_unknown_numa_node_on_two_sockets_is_a_note(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.processors("0-7", "8-15")
     tree.function("pci0000:00/0000:01:00.0", GPU, NVIDIA, node=-1)
     assert kinds(machine(tmp_path)) == ["numa_unknown"]
-
-
-def test_part_of_a_mesh_is_not_accused_of_missing_links() -> None:
-    """A container with two of a DGX-1's eight GPUs prints two of their six links."""
-    gpus = tuple(
-        Device(f"gpu{one}", DeviceKind.GPU, attributes={"model": "Tesla V100-SXM2-16GB"})
-        for one in (0, 1)
-    )
-    links = tuple(
-        Link(f"gpu{a}", f"gpu{1 - a}", LinkKind.NVLINK, 50e9, count=2) for a in (0, 1)
-    )
-    part = Topology("part", gpus, links, TopologyClass.NVLINK_MESH)
-    assert diagnose(part) == ()
-    assert diagnose(replace(part, devices=(), links=())) == ()
 
 
 def test_models_have_the_number_of_links_their_makers_say() -> None:
@@ -389,18 +312,6 @@ def test_a_hop_far_slower_than_the_gpu_below_is_named(
     assert [finding.kind for finding in findings] == expected
     if expected and expected != ["pcie_idle"]:
         assert findings[0].devices == ("pcie0",)
-
-
-def test_far_from_nics_goes_by_the_printed_words() -> None:
-    heading = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n"
-    rows = "GPU0\t X \tNODE\tSYS\t0-7\t0\nGPU1\tNODE\t X \tPHB\t0-7\t0\nNIC0\tSYS\tPHB\t X \n"
-    far = [
-        one for one in diagnose(read_text(heading + rows)) if one.kind == "gpu_far_from_nics"
-    ]
-    assert [one.devices for one in far] == [("gpu0",)]
-    assert "(SYS)" in far[0].evidence
-    old = diagnose(read_text((heading + rows).replace("SYS", "SOC")))
-    assert "(SOC)" in next(one for one in old if one.kind == "gpu_far_from_nics").evidence
 
 
 def test_a_bridge_of_a_fifth_of_a_gigabyte_in_a_log_is_an_invention() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from ccbench.topology.graph import DeviceKind, LinkKind
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from tests.model.fabrics import distances, nvlink_mesh, nvswitch, ring
 from tests.model.graphs import CUBE_MESH
-from tests.topology.graphs import graph
 
 WIRE = Wire(50e9, 1e-6)
 FAR = Wire(25e9, 9e-6)
@@ -78,32 +76,6 @@ def test_a_route_is_a_chain_of_links_as_short_as_a_search_finds(name: str) -> No
         assert cost[row[:hops]].sum() == pytest.approx(least[source, target])
 
 
-@pytest.mark.parametrize("children", [(4, 6), (2, 3, 4), (4, 4, 4)])
-def test_equal_ways_up_and_down_a_fat_tree_carry_equally_much(
-    children: tuple[int, ...],
-) -> None:
-    fabric = fat_tree(children, WIRE)
-    ids = fabric.route(*every_pair(fabric)).ravel()
-    used = np.bincount(ids[ids >= 0], minlength=fabric.links)
-    level = [device.name.partition(".")[0] * ("." in device.name) for device in fabric.devices]
-    flows: dict[tuple[str, str], set[int]] = {}
-    for link, count in enumerate(used.tolist()):
-        ends = fabric.link_source[link], fabric.link_target[link]
-        flows.setdefault((level[ends[0]], level[ends[1]]), set()).add(count)
-    assert all(len(counts) == 1 for counts in flows.values())
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_graph_has_the_fabrics_links_and_unique_names(name: str) -> None:
-    fabric = ALL[name]
-    graph = fabric.topology
-    assert len(graph.gpus) == fabric.ranks
-    assert len({device.name for device in graph.devices}) == fabric.vertices
-    assert len({(link.source, link.target) for link in graph.links}) == fabric.links
-    back = {(link.target, link.source) for link in graph.links}
-    assert back == {(link.source, link.target) for link in graph.links}
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_every_level_is_a_cut_that_no_set_of_that_size_beats_on_symmetric_fabrics(
     name: str,
@@ -150,13 +122,6 @@ def test_any_fat_tree_climbs_to_the_nearest_common_switch(
         assert follows(fabric, source, target, row) == 2 * climbed
 
 
-def test_oversubscription_narrows_the_way_up_and_nothing_else() -> None:
-    for ratio in (1.0, 3.0, 4.0, 16.0):
-        levels = fat_tree((16, 16), WIRE, ratio).levels
-        assert levels[0].bytes_per_second == 50e9
-        assert levels[1].bytes_per_second == pytest.approx(16 * 50e9 / ratio)
-
-
 def test_links_have_names_kinds_and_counts() -> None:
     fabric = nvswitch(8, 18, 25e9, 1e-6)
     (row,) = fabric.route([2], [5])
@@ -168,31 +133,6 @@ def test_links_have_names_kinds_and_counts() -> None:
     assert fabric.link_bytes_per_second[row].tolist() == [450e9] * 2
     assert fabric.link_counts[row].tolist() == [18, 18]
     assert fabric.topology.device("nvswitch0").kind is DeviceKind.NVSWITCH
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_of_routes_with_equally_many_hops_the_faster_one_is_taken(
-    order: tuple[int, int],
-) -> None:
-    ways = [
-        graph(f"gpu0 pcie{way}", f"pcie{way} gpu1", rate=rate)
-        for way, rate in enumerate((10e9, 20e9))
-    ]
-    first, second = (ways[way] for way in order)
-    devices = (*first.devices, second.devices[1])
-    routes = Fabric(replace(first, devices=devices, links=(*first.links, *second.links)))
-    (row,) = routes.route([0], [1])
-    assert [routes.link_name(link) for link in row] == ["gpu0 -> pcie1", "pcie1 -> gpu1"]
-
-
-def test_a_rank_reaches_itself_by_no_link_and_no_flows_are_no_rows() -> None:
-    fabric = single_switch(4, WIRE)
-    rows = fabric.route([1, 1], [1, 2])
-    assert rows[0].tolist() == [-1, -1]
-    assert list(map(fabric.link_name, rows[1])) == ["gpu1 -> switch0", "switch0 -> gpu2"]
-    assert fabric.route([], []).shape[0] == 0
-    assert fabric.route([3], [3]).size == 0
-    assert fabric.route(0, [1, 2, 3]).shape == (3, 2)
 
 
 @pytest.mark.parametrize(

@@ -43,22 +43,6 @@ def test_the_number_of_digits_counts_and_a_host_may_have_no_rack() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("node[01-02]", "'node[01-02]' has no host and rack; write 'node[01-16] r12'"),
-        ("SwitchName=r1 Node=node01", "has no host and rack"),
-        ("other01 r1", "has no rack of this run's hosts (node01, node02"),
-        ("", "has no rack of this run's hosts"),
-    ],
-)
-def test_a_file_without_racks_is_refused_by_name(text: str, words: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        racks_of(HOSTS, text, "my.conf")
-    assert words in str(refused.value)
-    assert str(refused.value).startswith("my.conf: ")
-
-
 @given(st.text(alphabet="node[]0129-,;=*? \n\\#SwitchName", max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(UsageError):

@@ -61,25 +61,6 @@ def test_rings_over_direct_links_use_every_link_both_ways(name: str, lanes: int)
     assert hops(plan) == there(machine)
 
 
-@pytest.mark.parametrize("name", ["mi250", "mi300x", "ascend-910b"])
-def test_where_rings_cannot_use_all_links_the_rest_is_told(name: str) -> None:
-    machine = load_catalog(name)
-    plan = rings_for(machine)
-    have = there(machine)
-    assert all(count <= have[pair] for pair, count in hops(plan).items())
-    assert plan.used == Fraction(sum(hops(plan).values()), sum(have.values())) == Fraction(6, 7)
-    assert "1/7 of the links" in plan.note
-
-
-@pytest.mark.parametrize(
-    ("name", "lanes"), [("dgx-2", 6), ("dgx-a100", 12), ("hgx-h100", 18), ("h800", 8)]
-)
-def test_behind_switches_any_order_runs_once_per_link(name: str, lanes: int) -> None:
-    plan = rings_for(load_catalog(name))
-    (only,) = plan.rings
-    assert (plan.method, plan.used, only.lanes) == ("switch", Fraction(1), lanes)
-
-
 @given(st.integers(3, 7), st.data())
 def test_on_any_mesh_rings_fit_into_the_links(size: int, data: st.DataObject) -> None:
     rows = [[0] * size for _ in range(size)]
@@ -102,14 +83,6 @@ def test_a_plain_ring_is_found_and_a_pair_uses_its_bundle() -> None:
     assert (plan.method, plan.used, len(plan.rings)) == ("search", Fraction(1), 2)
     (pair,) = rings_for(load_catalog("dgx-1v"), ["gpu0", "gpu3"]).rings
     assert (pair.order, pair.lanes) == (("gpu0", "gpu3"), 2)
-
-
-@pytest.mark.parametrize("name", ["pcie4-x16", "rtx-pcie", "h100-pcie-bridge"])
-def test_without_a_ring_of_fast_links_the_fallback_is_stated(name: str) -> None:
-    plan = rings_for(load_catalog(name))
-    assert plan.method == "fallback"
-    assert "PCIe" in plan.note
-    assert len(plan.rings) == 1
 
 
 def test_a_group_of_four_on_a_full_mesh_uses_three_sevenths_and_behind_a_switch_all() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.machine.detection import load_cluster, load_topology
-from ccbench.readers.machines import read_text, topology_of_text
+from ccbench.machine.detection import load_cluster
+from ccbench.readers.machines import read_text
 from ccbench.readers.machines.smi_table import MOST_TABLES, labels_of
 from ccbench.topology.diagnosis import diagnose
-from ccbench.topology.files import MOST_MACHINES, topology_yaml
+from ccbench.topology.files import MOST_MACHINES
 from ccbench.topology.graph import Device, DeviceKind, Topology
-from ccbench.topology.summary import device_count, summary
+from ccbench.topology.summary import summary
 
 TOPO = "nvidia-smi topo"
 
@@ -62,17 +61,6 @@ def test_an_unknown_word_in_the_first_cell_loses_no_row(word: str) -> None:
     assert "nvlinks_missing" not in kinds(found)
 
 
-def test_a_pair_with_no_known_word_leaves_class_and_counts_open() -> None:
-    found = said(matrix("GPU0 X FOO", "GPU1 BAR X", heading="CPU Affinity"))
-    assert (found["class"], found["nvlinks_per_gpu"]) == ("unknown", [None, None])
-    assert found["findings"] == []
-
-
-def test_cards_beside_a_bridged_pair_miss_nothing() -> None:
-    found = said(matrix(*BRIDGED, "GPU2 SYS SYS X 4-7 1"))
-    assert (found["class"], kinds(found)) == ("nvlink-bridge", [])
-
-
 def test_a_gpu_of_a_mesh_with_fewer_links_is_a_problem_and_one_with_none_a_note() -> None:
     rows = [
         "GPU0 X NV2 NV2 {0}",
@@ -87,43 +75,6 @@ def test_a_gpu_of_a_mesh_with_fewer_links_is_a_problem_and_one_with_none_a_note(
             one["severity"] for one in found["findings"] if one["kind"] == "nvlinks_missing"
         ]
     assert severities == {"NV1": ["problem"], "PHB": ["note"]}
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        (
-            "GPU0 X NV1 NV1 NV2",
-            "GPU1 NV1 X NV2 NV1",
-            "GPU2 NV1 NV2 X NV2",
-            "GPU3 NV2 NV1 NV2 X",
-        ),
-        ("GPU0 X NV2 SYS", "GPU1 NV2 X NV1", "GPU2 SYS NV1 X"),
-    ],
-)
-def test_some_gpus_of_a_cube_mesh_differ_in_links_by_design(table: tuple[str, ...]) -> None:
-    assert kinds(said(matrix(*(row + " 0-3 0" for row in table)))) == []
-
-
-NCCL_LOG = """\
-h:1:1 [0] NCCL INFO === System : maxBw 42.0 totalBw 42.0 ===
-h:1:1 [0] NCCL INFO CPU/0 (1/1/1)
-h:1:1 [0] NCCL INFO + PCI[12.0] - GPU/1000 (0)
-h:1:1 [0] NCCL INFO               + NVL[42.0] - GPU/2000
-h:1:1 [0] NCCL INFO + PCI[12.0] - GPU/2000 (1)
-h:1:1 [0] NCCL INFO               + NVL[42.0] - GPU/1000
-h:1:1 [0] NCCL INFO ==========================================
-"""
-
-
-def test_a_log_that_prints_a_rate_gives_no_number_of_links() -> None:
-    found = said(NCCL_LOG)
-    assert found["gpu_matrix"] == [["X", "NVL"], ["NVL", "X"]]
-    counts = {
-        link["kind"]: (link["count"], link["bytes_per_second"]) for link in found["links"]
-    }
-    assert counts["nvlink"] == (None, 42e9)
-    assert (found["nvlinks_per_gpu"], found["usable_share"]) == (None, None)
 
 
 def listing(*links: int) -> str:
@@ -205,21 +156,6 @@ def peers(command: str, status: str = "NS", gpus: int = 4) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "access"),
-    [
-        (f"$ {TOPO} -p2p r\n", "peer read is NS"),
-        (f"# {TOPO} --p2pstatus w\n", "peer write is NS"),
-        ("", "which kind is not stated"),
-        (f"$ {TOPO} -m\n", "which kind is not stated"),
-    ],
-)
-def test_a_peer_table_is_of_what_its_command_line_asked(command: str, access: str) -> None:
-    (finding,) = said(peers(command))["findings"]
-    assert (finding["kind"], access in finding["evidence"]) == ("peer_access", True)
-    assert "6 pairs" in finding["evidence"]
-
-
 @pytest.mark.parametrize("letter", ["n", "a", "p"])
 def test_not_having_nvlink_or_atomics_is_no_problem_of_peer_access(letter: str) -> None:
     found = said(peers(f"$ {TOPO} -p2p {letter}\n"))
@@ -254,17 +190,6 @@ def test_a_bridge_between_nics_speaks_against_a_flattened_tree() -> None:
     assert diagnose(replace(flat, matrix=near)) == ()
 
 
-def test_processors_that_no_affinity_names_are_not_counted() -> None:
-    topology = read_text(matrix(*BOARD))
-    assert device_count(topology, DeviceKind.CPU) is None
-    warnings = [
-        warning for warning in topology.warnings if "how many processors" in warning.text
-    ]
-    assert [warning.line for warning in warnings] == [1]
-    one = read_text(matrix("GPU0 X PHB 0-3 0", "GPU1 PHB X 0-3 0"))
-    assert device_count(one, DeviceKind.CPU) == 1
-
-
 SELF = """<system version="1"><cpu numaid="0">{}</cpu></system>"""
 CARD = """<pci busid="000{0}:00:00.0" class="0x030200"><gpu dev="{0}" sm="80" rank="{0}">
 <nvlink target="000{1}:00:00.0" count="12" tclass="0x030200"/></gpu></pci>"""
@@ -280,37 +205,9 @@ def test_nvlinks_without_a_known_far_end_leave_every_pair_open() -> None:
     assert elsewhere["gpu_matrix"][0][1] == "PHB", "their far end is named: not each other"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '<system version="1"></system>',
-        '<system version="1"><cpu',
-        "<system/>",
-    ],
-)
-def test_a_file_that_holds_nothing_is_refused(text: str) -> None:
-    with pytest.raises(MachineError, match=r"line 1: <\w+> holds no"):
-        read_text(text)
-
-
 def test_machines_beyond_counting_are_refused() -> None:
     with pytest.raises(MachineError, match=str(MOST_MACHINES)):
         load_cluster("hgx-h100", 10**20, "ib-ndr-400x8")
-
-
-def test_comments_before_the_key_may_be_long() -> None:
-    text = "# a remark\n\n" * 3000 + "ccbench_topology: 1\nname: mine\ndevices: []\n"
-    assert topology_of_text(text, "x.yaml").name == "mine"
-
-
-def test_rates_that_are_written_in_are_not_called_unprinted(tmp_path: Path) -> None:
-    written = topology_yaml(read_text(matrix(*BRIDGED, "GPU2 SYS SYS X 4-7 1")))
-    path = tmp_path / "machine.yaml"
-    path.write_text(
-        written.replace("  kind: nvlink\n", "  kind: nvlink\n  bytes_per_second: 1.0e+11\n")
-    )
-    rated = [link for link in load_topology(str(path)).links if link.bytes_per_second]
-    assert {link.origin for link in rated} == {"nvidia-smi topo -m"}
 
 
 def test_a_port_without_a_name_is_listed_without_one() -> None:

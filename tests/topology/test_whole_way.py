@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import yaml
 
 from ccbench.machine.detection import load_cluster
 from ccbench.readers.machines import read_text
-from ccbench.report.topology_figure import draw_topology
 from ccbench.report.topology_text import as_text
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import (
@@ -27,8 +25,6 @@ from ccbench.topology.summary import gpu_matrix, nic_matrix, summary
 from tests.topology.dumps import entries, names, needs_dumps, text_of
 
 ENTRIES = entries()
-DRAWN = ENTRIES[::13]
-"""Drawing takes a second each; these are of every kind."""
 
 KINDS = {
     "nvlink_down",
@@ -68,13 +64,6 @@ def test_a_dump_goes_the_whole_way(entry: dict[str, Any]) -> None:
     # No dump says that two devices of a machine are not joined.
     for matrix in (gpu_matrix(topology), nic_matrix(topology)):
         assert NO_PATH not in {label for row in matrix or () for label in row}
-
-
-@needs_dumps
-@pytest.mark.parametrize("entry", DRAWN, ids=names(DRAWN))
-def test_a_dump_is_drawn(entry: dict[str, Any], tmp_path: Path) -> None:
-    draw_topology(read_text(text_of(entry), "dump"), tmp_path / "dump.svg")
-    assert "</svg>" in (tmp_path / "dump.svg").read_text()
 
 
 @pytest.mark.parametrize("name", catalog_names())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from ccbench.model.calibrated import (
 )
 from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import (
-    APART,
     Observation,
     ScaleEstimate,
     calibrate,
@@ -40,7 +38,7 @@ from ccbench.model.library.calibration import (
 )
 from ccbench.model.library.constants import MEASURED_LEVELS, shipped
 from ccbench.model.library.predictor import predict_library
-from ccbench.topology.files import load_catalog, to_plain, topology_yaml
+from ccbench.topology.files import load_catalog, to_plain
 from tests.model.planted import PROVENANCE, SCALES, SIZES, base, calibrated, measured
 
 POSITIVE = st.floats(1e-8, 1e8)
@@ -81,12 +79,6 @@ def test_a_saved_machine_is_read_back_as_it_was(
     save_calibrated(machine, file)
     assert load_calibrated(file) == machine
     assert is_calibrated_file(file)
-
-
-def test_a_machine_that_is_no_name_is_kept_whole(tmp_path: Path) -> None:
-    machine = replace(calibrated(), machine=to_plain(load_catalog("dgx-a100")))
-    save_calibrated(machine, tmp_path / "mine.yaml")
-    assert load_calibrated(tmp_path / "mine.yaml").cluster.system == calibrated().cluster.system
 
 
 def _without(name: str) -> Callable[[dict[str, Any]], object]:
@@ -159,22 +151,6 @@ def _dumped(plain: dict[str, Any]) -> str:
             return True
 
     return yaml.dump(plain, Dumper=Plain, sort_keys=False)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("- 1\n", "kind is nothing, expected"),
-        ("kind: calibrated-cluster\n", "name: field required"),
-        ("kind: calibrated-cluster\npoints: .nan\n", "is not a number to work with"),
-    ],
-)
-def test_text_that_is_no_such_file_is_refused_in_one_line(
-    tmp_path: Path, text: str, message: str
-) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(text)
-    assert message in refusal(load_calibrated, file)
 
 
 @given(data=st.data())
@@ -270,28 +246,6 @@ def test_a_collective_that_was_not_measured_has_the_same_scales() -> None:
     assert point.calibrated_seconds == pytest.approx(other.calibrated_seconds, rel=0.05)
 
 
-def test_points_are_launched_as_the_machine_was_measured() -> None:
-    machine = calibrated(nodes=1)
-    slow = replace(machine, measured_as=replace(machine.measured_as, gpus_per_process=8))
-    request = LibraryRequest("all_reduce", (8,))
-    (alone,), (together,) = (
-        calibrated_points(machine, request),
-        calibrated_points(slow, request),
-    )
-    assert together.calibrated_seconds > alone.calibrated_seconds
-    assert (
-        together.point.prediction.predicted_seconds > alone.point.prediction.predicted_seconds
-    )
-
-
-def test_links_that_gpus_share_slow_a_collective_that_was_not_measured() -> None:
-    on, times = fitted_to(4, 1.0, "all_reduce")
-    machine = calibrate_cluster(on, [times], PROVENANCE)
-    (point,) = calibrated_points(machine, LibraryRequest("all_to_all", (1 << 30,)))
-    plain = machine.calibrated.seconds(LibraryRequest("all_to_all", (1 << 30,)))
-    assert point.calibrated_seconds > float(plain[0])
-
-
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("nodes", "sweeps", "apart", "levels"),
@@ -308,49 +262,15 @@ def test_planted_scales_are_found_again(
     assert seen == pytest.approx({term: SCALES[term] for term in seen}, rel=apart)
 
 
-def test_sizes_that_were_measured_are_predicted_where_scales_are_all_that_differs() -> None:
-    machine = calibrated()
-    for request, seconds in measured(machine.cluster.system, SCALES):
-        assert machine.calibrated.seconds(request) == pytest.approx(seconds, rel=0.05)
-
-
 def test_a_scale_that_no_point_depends_on_stays_one() -> None:
     machine = calibrated(nodes=1)
     across = next(scale for scale in machine.scales if scale.term == "rate across")
     assert (across.scale, across.points, across.apart) == (1.0, 0, 0.0)
 
 
-def test_scales_that_nothing_tells_apart_say_so_and_those_of_more_collectives_do_not() -> None:
-    """One collective on one node cannot tell what a launch costs from what its hops do."""
-
-    def unsure(*collectives: str) -> set[str]:
-        scales = calibrated("hgx-h100", 1, collectives=collectives).scales
-        return {scale.term for scale in scales if scale.points and scale.apart < APART}
-
-    assert {"overhead", "latency"} <= unsure("all_reduce")
-    assert unsure("all_reduce", "all_gather", "all_to_all") == set()
-
-
 def test_no_size_is_refused() -> None:
     with pytest.raises(MachineError, match=r"a-run: no size of .* can be used"):
         calibrate_cluster(base(nodes=1), [], PROVENANCE)
-
-
-def test_what_most_points_were_launched_like_is_kept() -> None:
-    on = base(nodes=1)
-    plain = measured(on.cluster.system, SCALES, ("all_reduce",))
-    grouped = [
-        (
-            replace(request, gpus_per_process=8, version=(2, 20, 5)),
-            tuple(max(one, 4e-5) for one in seconds),
-        )
-        for request, seconds in measured(on.cluster.system, SCALES, ("all_gather", "broadcast"))
-    ]
-    calibration = calibrate_cluster(on, [*plain, *grouped], PROVENANCE)
-    assert (calibration.measured_as.gpus_per_process, calibration.measured_as.version) == (
-        8,
-        (2, 20, 5),
-    )
 
 
 def test_what_the_machine_cannot_do_is_told_apart() -> None:
@@ -377,28 +297,6 @@ def test_points_faster_than_the_bound_are_counted() -> None:
     assert large <= faster_than_bound(on, impossible) < 2 * len(SIZES)
 
 
-@pytest.mark.parametrize(
-    "network", ["ib-ndr-400x8", "tcp-1234.567x1", "roce-9999.999x2", "efa-0.5x4"]
-)
-def test_a_network_is_written_so_that_it_reads_back_the_same(network: str) -> None:
-    on = open_base("dgx-a100", 2, network)
-    calibration = calibrate_cluster(
-        on, measured(on.cluster.system, SCALES, ("all_reduce",)), PROVENANCE
-    )
-    assert calibration.network == network
-    assert calibration.cluster.system == on.cluster.system
-
-
-def test_a_catalog_machine_is_kept_by_name_and_any_other_whole(tmp_path: Path) -> None:
-    assert open_base("DGX-A100").described == "dgx-a100"
-    machine = load_catalog("dgx-a100")
-    file = str(tmp_path / "mine.yaml")
-    Path(file).write_text(topology_yaml(machine))
-    described = open_base(file).described
-    assert isinstance(described, dict)
-    assert described["name"] == "dgx-a100"
-
-
 def test_a_rate_at_its_limit_still_has_points() -> None:
     """Links faster than their nominal rate: the efficiency stops at one, whatever the scale."""
     system = base("dgx-a100", 4).cluster.system
@@ -416,15 +314,3 @@ def test_a_rate_at_its_limit_still_has_points() -> None:
     )
     assert across.scale > 1.0
     assert across.points >= 10
-
-
-@pytest.mark.parametrize("network", ["ib-ndr-400x8", "ib-ndr-400x8/fat-tree:2x2"])
-@pytest.mark.parametrize("ranks", [16, 8])
-def test_a_file_keeps_the_network_of_whole_and_of_partly_used_nodes(
-    network: str, ranks: int, tmp_path: Path
-) -> None:
-    before = open_base("hgx-h100", 2, network, ranks)
-    points = [(LibraryRequest("all_reduce", (1 << 10, 1 << 28)), (60e-6, 1.5e-3))]
-    made = calibrate_cluster(before, points, PROVENANCE)
-    save_calibrated(made, tmp_path / "mine.yaml")
-    assert load_calibrated(tmp_path / "mine.yaml").cluster.network == before.cluster.network

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,24 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ccbench.errors import MachineError, ScheduleError
+from ccbench.errors import MachineError
 from ccbench.model.cluster import (
-    Cluster,
     ClusterPoint,
     bound_seconds,
     cluster_of,
-    kind_efficiency,
     library_points,
     open_cluster,
     schedule_points,
     visible_part,
 )
-from ccbench.model.library import LibraryRequest, NetworkPorts
-from ccbench.model.library.constants import shipped
-from ccbench.model.library.predictor import predict_library
-from ccbench.schedules import algorithms_of
+from ccbench.model.library import LibraryRequest
 from ccbench.topology.files import catalog_names, load_catalog
-from ccbench.topology.graph import LinkKind
 from tests.model.library.systems import COLLECTIVES
 
 SIZES = tuple(2**power for power in range(3, 35))
@@ -183,33 +176,6 @@ def test_nics_of_a_node_are_all_there_and_only_those_beside_other_gpus_are_not_u
     )
 
 
-def test_more_ranks_than_gpus_are_more_nodes() -> None:
-    cluster = open_cluster("hgx-h100", network="ib-ndr-400x8", ranks=32)
-    assert (cluster.nodes, cluster.ranks) == (4, 32)
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"ranks": 16}, "need a network"),
-        ({"nodes": 3, "network": "ib-ndr-400x8", "ranks": 16}, "evenly"),
-        ({"nodes": 2, "network": "fast"}, "ib-ndr-400x8"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_a_cure(
-    asked: dict[str, int | str], message: str
-) -> None:
-    with pytest.raises(MachineError, match=message):
-        open_cluster("hgx-h100", **asked)  # type: ignore[arg-type]  # mixed keywords
-
-
-def test_some_hosts_of_a_rack_are_refused_with_how_to_say_it() -> None:
-    with pytest.raises(
-        MachineError, match="72 GPUs of several hosts: for some of these give --ranks"
-    ):
-        open_cluster("gb200-nvl72", nodes=8)
-
-
 def test_a_machine_without_gpus_is_refused() -> None:
     with pytest.raises(MachineError, match="no GPU"):
         cluster_of(load_catalog("cpu-shared-memory"))
@@ -246,131 +212,6 @@ def points_of_some(
         if "no link that joins" not in str(error):
             raise
         return ()
-
-
-@pytest.mark.parametrize(
-    ("machine", "network", "ranks", "collective", "most"),
-    [
-        ("l40s", "ib-ndr-400x8", 2, "all_reduce", 31.5),
-        ("pcie3-x16", "ib-ndr-400x1", 2, "all_reduce", 15.75),
-        ("l40s", "ib-ndr-400x8", 4, "all_gather", 2 * 31.5),
-        ("hgx-h100", "ib-ndr-400x8", 2, "all_reduce", 63.1),
-        ("mi300x", "roce-400x8", 2, "all_reduce", 63.1),
-    ],
-)
-def test_no_gpu_is_given_more_of_the_network_than_its_port_carries(
-    machine: str, network: str, ranks: int, collective: str, most: float
-) -> None:
-    whole = open_cluster(machine, 2, network, ranks)
-    # All NICs of the node, as the library model may be given them.
-    nics = NetworkPorts(network.split("-4")[0], 50e9, 8)
-    for system in (whole.system, replace(whole.system, network=nics)):
-        (point,) = predict_library(system, LibraryRequest(collective, (1 << 30,)))
-        moved = (1 << 30) * (ranks - 1) / ranks * (2 if collective == "all_reduce" else 1)
-        assert moved / point.seconds / 1e9 <= most
-    assert whole.system.origins["gpu_port"]
-
-
-def test_a_gather_across_nodes_takes_as_long_as_its_own_schedule_almost() -> None:
-    cluster = open_cluster("hgx-h100", 2, "ib-ndr-400x8")
-    (library,) = library_points(cluster, LibraryRequest("gather", (1 << 30,)))
-    (own,) = schedule_points(cluster, "gather", "direct", (1 << 30,))
-    assert library.prediction.predicted_seconds == pytest.approx(
-        own.prediction.predicted_seconds, rel=0.1
-    )
-
-
-def test_schedules_get_the_shares_of_links_that_the_library_model_has() -> None:
-    table = shipped().table
-    shares = {
-        name: kind_efficiency(open_cluster(name).system)
-        for name in ("hgx-h100", "dgx-a100", "gh200x4")
-    }
-    nvlink = {name: share[LinkKind.NVLINK] for name, share in shares.items()}
-    assert nvlink == {
-        "hgx-h100": table["efficiency.nvlink_hopper"],
-        "dgx-a100": table["efficiency.nvlink"],
-        "gh200x4": table["efficiency.nvlink_mesh"],
-    }
-    assert shares["dgx-a100"][LinkKind.INFINIBAND] == table["efficiency.fabric"]
-
-
-def test_a_thousand_messages_of_each_gpu_are_not_one() -> None:
-    """1 us to begin, 3 us of links (PCIe, two ports, PCIe), 7 messages over NVLink and 1,016 across."""
-    cluster = open_cluster("hgx-h100", 128, "ib-ndr-400x8")
-    (direct,) = schedule_points(cluster, "all_to_all", "direct", (8,))
-    assert direct.prediction.predicted_seconds == pytest.approx(
-        4e-6 + 6 * 0.4e-6 + 1016 * 1e-6, rel=1e-6
-    )
-    assert direct.prediction.bottleneck == "100% messages (up to 1,023 of one rank in a step)"
-    (bruck,) = schedule_points(cluster, "all_to_all", "bruck", (8,))
-    # Ten steps of one message each, all of which wait for the way across.
-    assert bruck.prediction.predicted_seconds == pytest.approx(10 * 4e-6, rel=1e-3)
-
-
-def test_a_processor_that_posts_slowly_makes_messages_to_the_network_dearer() -> None:
-    """NCCL's network post overhead: 2 us on AMD (DGX A100), 1 us elsewhere; nothing is posted in a node."""
-    for machine, seconds in (("dgx-a100", 2e-6), ("hgx-h100", 1e-6)):
-        for nodes in (1, 2):
-            cluster = open_cluster(machine, nodes, "ib-hdr-200x8" if nodes > 1 else None)
-            (point,) = schedule_points(cluster, "gather", "direct", (8,))
-            latency = 1e-6 + (3e-6 if nodes > 1 else 0.8e-6)
-            messages = 6 * 0.4e-6 + (8 * seconds if nodes > 1 else 0)
-            assert point.prediction.predicted_seconds == pytest.approx(
-                latency + messages, rel=1e-3
-            )
-
-
-def fastest(cluster: Cluster, collective: str, size_bytes: int) -> str:
-    """The algorithm of least price, of those that exist for so many ranks."""
-    found = {}
-    for name in algorithms_of(collective):
-        with suppress(ScheduleError):
-            (point,) = schedule_points(cluster, collective, name, (size_bytes,))
-            found[name] = point.prediction.predicted_seconds
-    return min(found, key=lambda name: found[name])
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize(
-    ("nodes", "collective", "size_bytes", "expected"),
-    [
-        (1, "all_reduce", 8, {"one_shot"}),
-        (1, "all_reduce", 1 << 20, {"two_shot"}),
-        (8, "all_reduce", 8, {"recursive_doubling"}),
-        (8, "all_reduce", 1 << 20, {"halving_doubling", "hierarchical"}),
-        (128, "all_reduce", 8, {"recursive_doubling"}),
-        (128, "all_gather", 8, {"recursive_doubling", "bruck"}),
-        (8, "all_to_all", 8, {"bruck"}),
-        (128, "all_to_all", 8, {"bruck"}),
-        (128, "all_to_all", 1 << 30, {"direct", "pairwise"}),
-        (128, "gather", 8, {"binomial"}),
-    ],
-)
-def test_few_messages_win_where_they_are_small_and_ranks_are_many(
-    nodes: int, collective: str, size_bytes: int, expected: set[str]
-) -> None:
-    cluster = open_cluster("hgx-h100", nodes, "ib-ndr-400x8" if nodes > 1 else None)
-    assert fastest(cluster, collective, size_bytes) in expected
-
-
-@pytest.mark.parametrize(("ranks", "published"), [(4, 512 << 10), (8, 256 << 10)])
-def test_one_shot_gives_way_to_two_shot_near_where_vllm_changes_over(
-    ranks: int, published: int
-) -> None:
-    """csrc/custom_all_reduce.cuh takes one stage below 512 KiB on four GPUs and 256 KiB on eight."""
-    cluster = open_cluster("dgx-a100", ranks=ranks)
-    sizes = tuple(2**power for power in range(10, 26))
-    one, two = (
-        schedule_points(cluster, "all_reduce", name, sizes) for name in ("one_shot", "two_shot")
-    )
-    seconds = [
-        [point.prediction.predicted_seconds for point in points] for points in (one, two)
-    ]
-    changes = next(
-        size for size, (a, b) in zip(sizes, np.array(seconds).T, strict=True) if a > b
-    )
-    assert published / 2 <= changes <= published * 2
 
 
 @pytest.mark.exhaustive

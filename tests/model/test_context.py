@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ccbench.cases.axes import PER_GPU, Case
+from ccbench.cases.axes import Case
 from ccbench.errors import CcbenchError
 from ccbench.machine.detection import load_topology
 from ccbench.model import Prediction
@@ -28,23 +27,10 @@ def price(context: PredictionContext, case: Case, *used: str) -> Prediction:
     return prediction
 
 
-def test_processes_are_not_priced_on_gpus_nor_gpus_on_processors() -> None:
-    assert named_context("hgx-h100").predict(ON_CPU) is None
-    assert named_context("cpu-shared-memory").predict(ON_GPUS) is None
-    assert PredictionContext().predict(ON_GPUS) is None
-
-
 def test_more_ranks_than_gpus_have_no_price_and_fewer_have_their_own() -> None:
     context = named_context("hgx-h100")
     assert context.predict(replace(ON_GPUS, ranks=9)) is None
     assert price(context, replace(ON_GPUS, ranks=4)) != price(context, ON_GPUS)
-
-
-def test_several_nodes_are_priced_over_the_network_that_is_named() -> None:
-    gpus = named_context("hgx-h100").gpus
-    two_nodes = replace(ON_GPUS, ranks=16, nodes=2)
-    assert PredictionContext(gpus=gpus).predict(two_nodes) is None
-    assert PredictionContext(gpus=gpus, network="ib-ndr-400x8").predict(two_nodes) is not None
 
 
 def test_a_machine_that_is_needed_and_cannot_be_is_refused_with_the_reason() -> None:
@@ -86,13 +72,6 @@ def test_what_a_library_has_nothing_of_to_send_has_neither_price_nor_bound() -> 
     )
 
 
-def test_what_is_no_machine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CcbenchError, match="neither a file nor in the catalog"):
-        named_context(str(tmp_path / "gone.yaml"))
-    with pytest.raises(CcbenchError, match="hgx-h1000"):
-        named_context("hgx-h1000")
-
-
 def test_what_the_library_says_it_ran_is_what_is_priced() -> None:
     context = named_context("hgx-h100")
     ring = price(context, ON_GPUS, "ring", "simple")
@@ -122,14 +101,6 @@ def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without
         took[mode] = prediction.predicted_seconds
     assert took["streaming"] > 8 * 4e-6
     assert took["graph"] == took["isolated"] == took["cold"] < took["streaming"]
-
-
-def test_what_launches_on_one_gpu_at_a_time_does_not_wait_for_the_others() -> None:
-    context, small = named_context("hgx-h100"), replace(ON_GPUS, size_bytes=8, count=2)
-    one_each = price(replace(context, launched=True), small, "ring", "ll")
-    assert one_each.predicted_seconds < price(context, small, "ring", "ll").predicted_seconds
-    assert one_each == context.predict(replace(small, processes=PER_GPU), "ring", "ll")
-    assert one_each == context.predict(replace(small, mode="graph"), "ring", "ll")
 
 
 def test_a_launch_that_nobody_tells_is_asked_of_the_model_as_unknown(

@@ -80,45 +80,6 @@ def test_four_of_a_full_mesh_of_eight_use_three_sevenths_of_the_links(
     assert algbw(four) / algbw(eight) == pytest.approx(1 / 2, rel=0.02)
 
 
-@pytest.mark.parametrize("groups", ["rank // 2", "rank // 4", "rank % 4", "rank % 2"])
-def test_groups_behind_an_nvswitch_fill_their_links(groups: str) -> None:
-    cluster = cluster_of("hgx-h100")
-    (whole,) = group_points(
-        cluster, parse_groups("", 8), "all_gather", (LARGE,), algorithm="ring"
-    )
-    (part,) = group_points(
-        cluster, parse_groups(groups, 8), "all_gather", (LARGE,), algorithm="ring"
-    )
-    assert busbw(part) / busbw(whole) == pytest.approx(1, rel=0.03)
-    assert part == one(cluster, groups, "all_gather", alone=True)
-
-
-def test_groups_that_share_nics_take_as_much_longer_as_there_are_groups_on_a_nic() -> None:
-    shared = cluster_of("hgx-h100", 4, "ib-ndr-400x4")
-    together, alone = (
-        one(shared, "rank % 2", "all_gather"),
-        one(shared, "rank % 2", "all_gather", alone=True),
-    )
-    assert algbw(alone) / algbw(together) == pytest.approx(2, rel=0.02)
-    assert "2 groups share a NIC" in together.prediction.bottleneck
-    # With a NIC for each GPU nothing is shared.
-    own = cluster_of("hgx-h100", 2, "ib-ndr-400x8")
-    together, alone = (
-        one(own, "rank % 8", "all_gather", alone=alone) for alone in (False, True)
-    )
-    assert together.prediction.predicted_seconds == alone.prediction.predicted_seconds
-
-
-def test_pairs_across_the_root_of_a_pcie_tree_share_what_neighbours_do_not() -> None:
-    cluster = cluster_of("pcie4-x16")
-    near = [one(cluster, "rank // 2", "all_gather", alone=alone) for alone in (False, True)]
-    far = [
-        one(cluster, f"rank % {cluster.ranks // 2}", "all_gather", alone=alone)
-        for alone in (False, True)
-    ]
-    assert algbw(near[1]) / algbw(near[0]) <= algbw(far[1]) / algbw(far[0])
-
-
 @pytest.mark.thinned(14)
 @pytest.mark.parametrize(("machine", "nodes", "network"), MACHINES)
 @pytest.mark.parametrize("name", MOVING)
@@ -205,24 +166,6 @@ def test_groups_of_131072_gpus_are_priced_alike() -> None:
             (point,) = group_points(cluster, placement, name, (1 << 26,))
             assert point.ranks == ranks
             assert 0 < point.prediction.bound_seconds <= point.prediction.predicted_seconds
-
-
-def test_skewed_traffic_takes_longer_and_balanced_takes_what_an_all_to_all_does() -> None:
-    cluster = cluster_of("hgx-h100", 2, "ib-ndr-400x8")
-    groups = parse_groups("", 16)
-
-    def seconds(name: str, traffic: str = "") -> float:
-        (point,) = group_points(cluster, groups, name, (1 << 26,), traffic=traffic)
-        return point.prediction.predicted_seconds
-
-    assert seconds("all_to_all_v") == seconds("all_to_all")
-    # All that goes anywhere goes to rank 0: from 8 ranks of the other node through one NIC of 50 GB/s.
-    assert seconds("all_to_all_v", "hot:1") > 8 * (1 << 26) / 50e9
-    assert (
-        seconds("all_to_all_v")
-        < seconds("all_to_all_v", "zipf:1.2")
-        < seconds("all_to_all_v", "hot:1")
-    )
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:

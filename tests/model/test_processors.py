@@ -12,10 +12,7 @@ from ccbench.backends.cpu.execution import Call
 from ccbench.backends.cpu.price import LaunchWork, Probe, launch_of, longest_path
 from ccbench.backends.cpu.program import compile_case
 from ccbench.backends.launch_price import (
-    CALL,
     COPIED,
-    FLAG,
-    GROUP,
     HIGH,
     LOW,
     REDUCED,
@@ -44,32 +41,6 @@ def case_of(name: str, algorithm: str, ranks: int, count: int) -> Case:
 def launch(case: Case) -> LaunchWork:
     layout = SlotLayout(schedule_of(case, case.algorithm), case.count, case.in_place)
     return launch_of(compile_case(layout), case)
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 7])
-def test_a_ring_takes_the_steps_that_the_algorithm_says(ranks: int) -> None:
-    count = 4096 * ranks
-    case = case_of("all_reduce", "ring", ranks, count)
-    path = longest_path(launch(case), COSTS)
-    steps, piece = ranks - 1, 4 * count / ranks
-    # Every step waits for the neighbour's; launches that follow each other overlap by less than a step.
-    assert path[[GROUP, CALL]] == pytest.approx(2 * steps, abs=1)
-    assert path[[COPIED, REDUCED]] == pytest.approx(steps * piece, abs=piece)
-    assert 2 * steps - 1 <= path[FLAG] <= 2 * steps + 2
-
-
-def test_the_root_alone_works_where_a_direct_gather_does() -> None:
-    gathered = launch(case_of("gather", "direct", 4, 1 << 10))
-    assert gathered.working in {(3,), (0, 1, 2, 3)}
-    path = longest_path(gathered, COSTS)
-    assert path[REDUCED] == 0
-    assert path[COPIED] >= 4096
-
-
-def test_a_barrier_is_flags_and_bookkeeping_alone() -> None:
-    path = longest_path(launch(case_of("barrier", "dissemination", 4, 0)), COSTS)
-    assert path[FLAG] >= 2
-    assert path[[CALL, COPIED, REDUCED]].tolist() == [0, 0, 0]
 
 
 def test_the_price_takes_lower_quartiles_and_names_what_costs_most() -> None:

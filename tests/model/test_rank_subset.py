@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as some
@@ -17,7 +16,7 @@ from ccbench.model.cluster import open_cluster
 from ccbench.model.context import predict_case, schedule_prediction
 from ccbench.model.library.constants import shipped
 from ccbench.model.rank_subset import ALL_RANKS, RankSubset, placed, schedule_of, subset_of
-from ccbench.model.subset_points import link_seconds, subset_points, subset_prices
+from ccbench.model.subset_points import subset_points
 from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.schedule import Step
 from tests.report.synthetic import case as case_with
@@ -33,15 +32,6 @@ def case_of(
     found = case_with(name, "default", size, ranks, **{"backend": "simulated", **asked})
     part = case_with(name, "default", size, found.group_ranks)
     return replace(found, count=part.count, size_bytes=part.size_bytes)
-
-
-def test_placed_groups_take_each_step_together_with_their_own_members_only() -> None:
-    schedule = schedule_for("all_reduce", "ring", 2)
-    both = placed(schedule, ((0, 2), (1, 3)), 4)
-    assert both is placed(schedule, ((0, 2), (1, 3)), 4)
-    assert both.steps == schedule.steps
-    for step in both.expanded():
-        assert sorted(flow[:2] for flow in sent(step)) == [(0, 2), (1, 3), (2, 0), (3, 1)]
 
 
 def sent(step: Step) -> list[tuple[int, ...]]:
@@ -116,17 +106,6 @@ def test_all_groups_take_between_one_and_all_of_them(case: Case, data: some.Data
     assert schedule.ranks == case.group_ranks
 
 
-def test_all_ranks_as_one_group_cost_what_the_schedule_does() -> None:
-    schedule = schedule_for("all_reduce", "ring", 16)
-    whole = RankSubset((tuple(range(16)),))
-    grouped = subset_prices(H100S, schedule, whole, (1 << 10, 1 << 30)).seconds
-    (small, large) = subset_points(H100S, schedule, ALL_RANKS, (1 << 10, 1 << 30), "ring")
-    assert grouped.tolist() == [
-        small.prediction.predicted_seconds,
-        large.prediction.predicted_seconds,
-    ]
-
-
 def test_uneven_flows_on_links_are_as_wide_as_what_they_carry() -> None:
     subset = RankSubset(((0, 8), (1, 9)), "hot:1")
     schedule = schedule_for(UNEVEN, "direct", 2)
@@ -153,17 +132,6 @@ def test_what_shares_no_link_costs_nothing_beside(backend: str) -> None:
     assert same.predicted_seconds > 1.3 * alone.predicted_seconds
     assert same.bottleneck.endswith(
         "; concurrent with all_gather on rank % 8, which shares what both use"
-    )
-
-
-def test_links_are_busy_for_what_goes_through_them() -> None:
-    schedule = schedule_for("all_gather", "ring", 2)
-    busy = link_seconds(H100S, schedule, RankSubset(((0, 1), (2, 3))), 1 << 20)
-    used = busy[busy > 0]
-    # Each of four GPUs sends its half up once and gets one down once.
-    assert len(used) == 8
-    assert used == pytest.approx(
-        np.full(8, (1 << 19) / (450e9 * TABLE["efficiency.nvlink_hopper"]))
     )
 
 

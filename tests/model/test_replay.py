@@ -16,8 +16,7 @@ from ccbench.model.fabric_pricing import (
 )
 from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
 from ccbench.schedules.schedule import Schedule
-from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
-from ccbench.topology.networks import dragonfly, fat_tree
+from ccbench.topology.fabrics import Fabric, Wire, full_mesh, single_switch
 from tests.golden.simgrid.generate import FIGURES
 from tests.golden.simgrid.platforms import Figure, fabric_of
 from tests.model.replay import Replay
@@ -55,71 +54,6 @@ def test_where_all_ways_are_alike_the_replay_says_the_same(
     row: Algorithm, size_bytes: float, fabric: Fabric
 ) -> None:
     assert ratio(scheduled(row, fabric.ranks), fabric, size_bytes) == pytest.approx(1, rel=1e-9)
-
-
-MESSAGE_SECONDS = 4e-7
-
-
-@pytest.mark.thinned(20)
-@pytest.mark.parametrize("row", ALGORITHMS, ids=ids)
-@pytest.mark.parametrize("size_bytes", [0.0, 1e2, 1e4, 1e6])
-def test_a_rank_handles_its_messages_one_by_one_in_the_replay_too(
-    row: Algorithm, size_bytes: float
-) -> None:
-    """The price lacks the last message's bytes at most; ranks with few messages run ahead in the replay."""
-    ranks = 8
-    fabric, schedule = single_switch(ranks, WIRE), scheduled(row, ranks)
-    costs = FabricCosts(SENDER_SECONDS, message_seconds=MESSAGE_SECONDS)
-    size = 0.0 if schedule.collective == "barrier" else size_bytes
-    priced = float(price_loads(fabric_loads(schedule, fabric, costs), size).seconds[0])
-    replayed = Replay(schedule, fabric, size, SENDER_SECONDS, MESSAGE_SECONDS).run()
-    if row.all_pairs or row.name == "direct":
-        assert (ranks - 1) / ranks < priced / replayed < 1 + 1e-9
-    else:
-        assert 0.95 <= priced / replayed < 1.2
-    if not size and (row.all_pairs or row.name == "direct"):
-        assert priced == pytest.approx(replayed, rel=1e-9)
-
-
-@pytest.mark.thinned(60)
-@pytest.mark.parametrize("row", ALGORITHMS, ids=ids)
-@pytest.mark.parametrize(
-    "fabric",
-    [
-        fat_tree([4, 4], WIRE),
-        fat_tree([4, 4], WIRE, 4.0),
-        fat_tree([8, 8], WIRE, 2.0),
-        torus([4, 4], WIRE),
-        hypercube(4, WIRE),
-        dragonfly(4, 4, 1, 1, WIRE),
-    ],
-    ids=lambda fabric: f"{fabric.name}-{fabric.ranks}",
-)
-def test_where_bandwidth_counts_the_replay_is_within_one_percent(
-    row: Algorithm, fabric: Fabric
-) -> None:
-    """Messages are large: the longest latency of a step is priced, the replay knows each one's own."""
-    assert ratio(scheduled(row, fabric.ranks), fabric, 1e7) == pytest.approx(1, rel=0.01)
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize(
-    "fabric",
-    [
-        single_switch(13, WIRE),
-        fat_tree([3, 4], WIRE, 2.0),
-        torus([5, 3], WIRE),
-        torus([4, 4, 2], WIRE),
-        dragonfly(5, 4, 2, 1, WIRE),
-    ],
-    ids=lambda fabric: f"{fabric.name}-{fabric.ranks}",
-)
-def test_where_ways_differ_in_speed_the_price_waits_for_the_slowest(fabric: Fabric) -> None:
-    """Here some ranks finish a step early and run ahead, which the price does not know; most never can."""
-    ratios = np.array([ratio(scheduled(row, fabric.ranks), fabric, 1e7) for row in ALGORITHMS])
-    assert ratios.min() > 0.98
-    assert ratios.max() < 1.2
-    assert np.median(np.abs(ratios - 1)) < 0.001
 
 
 WEIGHED = {"dragonfly"}

@@ -11,10 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from ccbench.cases.measurement import MORE_ROUNDS, Status
+from ccbench.cases.measurement import Status
 from ccbench.errors import RunFolderError
 from ccbench.results import SCHEMA_VERSION, RunFolder, load_run, new_folder
 
@@ -35,15 +34,6 @@ def test_a_new_folder_holds_the_manifest_with_schema_version_and_time(tmp_path: 
     assert manifest["machine"] == {"name": "box"}
     assert manifest["schema_version"] == SCHEMA_VERSION
     assert datetime.fromisoformat(manifest["created_at"]).tzinfo is not None
-
-
-def test_a_folder_that_holds_anything_is_refused_with_the_way_on(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunFolderError, match=r"not empty.*notes\.txt'\); .* -o$"):
-        RunFolder.create(tmp_path, MANIFEST)
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(RunFolderError, match=r"not empty.*-o, or go on .*--resume"):
-        RunFolder.create(tmp_path, MANIFEST)
 
 
 @pytest.mark.parametrize("name", ["cases", ".ccbench-probe", "lock"])
@@ -71,14 +61,6 @@ def test_a_folder_without_a_case_goes_and_what_others_put_there_stays(tmp_path: 
     assert sorted(os.listdir(tmp_path)) == ["measured", "mine"]
     assert os.listdir(tmp_path / "mine") == ["notes.txt"]
     assert len(load_run(tmp_path / "measured").points) == 1
-
-
-def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(RunFolderError, match=r"file: cannot be written .*not a folder"):
-        RunFolder.create(tmp_path / "file", MANIFEST)
-    with pytest.raises(RunFolderError, match="not a folder"):
-        RunFolder.create(tmp_path / "file" / "below", MANIFEST)
 
 
 def test_a_manifest_that_is_not_json_is_refused_and_the_lock_released(tmp_path: Path) -> None:
@@ -144,17 +126,6 @@ def test_two_writers_never_share_a_folder(folder: RunFolder) -> None:
         RunFolder.resume(folder.path)
     folder.close()
     RunFolder.resume(folder.path).close()
-
-
-def test_the_lock_of_a_killed_run_is_gone_with_it(tmp_path: Path) -> None:
-    program = (
-        "import os, signal, sys\n"
-        "from ccbench.results import RunFolder\n"
-        "RunFolder.create(sys.argv[1], {})\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "run")], check=False)
-    RunFolder.resume(tmp_path / "run").close()
 
 
 KILLED = """
@@ -237,24 +208,6 @@ def test_resume_knows_what_is_finished_and_clears_leftovers(tmp_path: Path) -> N
     assert all(written[case_id] == status for case_id, status in finished.items())
 
 
-def test_a_case_that_lacks_rounds_is_not_finished_and_comes_back_whole(tmp_path: Path) -> None:
-    begun = measured(1024, round_samples=(6, 6), stop_reason=MORE_ROUNDS)
-    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
-        folder.write(begun, None)
-        folder.write(measured(2048), None)
-    with RunFolder.resume(tmp_path / "run") as folder:
-        assert folder.unfinished() == {begun.case.case_id: begun}
-        assert set(folder.finished()) == {measured(2048).case.case_id}
-        folder.write(replace(begun, stop_reason="interval"), None)
-        assert folder.unfinished() == {}
-
-
-def test_a_case_that_is_tried_again_replaces_its_first_attempt(folder: RunFolder) -> None:
-    folder.write(failed(4096, Status.TIMED_OUT), None)
-    folder.write(measured(4096), None)
-    assert [point.status for point in load_run(folder.path).points] == [Status.OK]
-
-
 def test_resuming_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="no run folder"):
         RunFolder.resume(tmp_path)
@@ -288,21 +241,6 @@ def test_runs_of_two_suites_that_start_together_get_two_numbers(tmp_path: Path) 
         taken = pool.starmap(_take, [(tmp_path, suite, 10) for suite in ("quick", "health")])
     names = [name[:4] for batch in taken for name in batch]
     assert len(set(names)) == 20
-
-
-def test_the_folder_reads_as_one_table_with_columns_that_are_null_in_some_files(
-    folder: RunFolder,
-) -> None:
-    folder.write(failed(512), None)
-    folder.write(measured(1024), PREDICTION)
-    folder.write(measured(2048), None)
-    (folder.path / "cases" / ".left.parquet.9.tmp").write_bytes(b"half")
-    # pandas.read_parquet reads by this call.
-    rows = pq.read_table(folder.path / "cases").sort_by("size_bytes").to_pylist()
-    assert [row["size_bytes"] for row in rows] == [512, 1024, 2048]
-    assert [row["median_seconds"] is None for row in rows] == [True, False, False]
-    assert [row["bound_seconds"] is None for row in rows] == [True, False, True]
-    assert len(rows[2]["samples_seconds"]) == 12
 
 
 def test_only_a_case_that_is_ok_has_a_speed(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.results import SCHEMA, Run, RunFolder, load_run
-from ccbench.results.frame import DERIVED, KEYS
+from ccbench.results import Run, RunFolder, load_run
+from ccbench.results.frame import KEYS
 from ccbench.results.keys import CURVE, POINT, WORK, grouped
 from ccbench.results.loading import load_published, published_names
 
@@ -26,32 +26,6 @@ def run(tmp_path: Path) -> Run:
             folder.write(replace(measurement, case=other), PREDICTION)
         folder.write(failed(128), None)
     return load_run(tmp_path / "run")
-
-
-def test_a_frame_has_the_columns_of_the_files_then_what_follows_from_them_then_the_keys(
-    run: Run,
-) -> None:
-    names = [column.name for column in SCHEMA]
-    assert list(run.cases.columns) == [*names, *DERIVED, *KEYS]
-    assert len(run.cases) == len(run.points) == 5
-
-
-def test_a_row_says_what_the_point_says(run: Run) -> None:
-    for point, (_, row) in zip(run.points, run.cases.iterrows(), strict=True):
-        assert row["case_id"] == point.case_id
-        assert row["group_ranks"] == point.group_ranks
-        assert row["beats_bound"] == point.beats_bound
-        if point.bound_share is not None:
-            assert row["bound_share"] == pytest.approx(point.bound_share)
-
-
-def test_curves_have_every_size_of_one_algorithm_and_work_every_algorithm_of_one_size(
-    run: Run,
-) -> None:
-    frame = run.cases[run.cases["status"] == "ok"]
-    assert frame["point_key"].nunique() == 4
-    assert sorted(frame.groupby("curve_key")["size_bytes"].nunique()) == [2, 2]
-    assert sorted(frame.groupby("work_key")["algorithm"].nunique()) == [2, 2]
 
 
 @pytest.mark.thinned(6)

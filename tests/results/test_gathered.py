@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -55,25 +54,6 @@ def test_a_case_written_anew_is_read_from_its_own_file(folder: Path) -> None:
     assert max(point.median_seconds or 0.0 for point in load_run(folder).points) > 0.4
 
 
-@pytest.mark.parametrize("change", ["gone", "more", "touched"])
-def test_any_other_set_of_files_is_read_again(
-    folder: Path, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load_run(folder)
-    files = sorted((folder / "cases").glob("*.parquet"))
-    if change == "gone":
-        files[0].unlink()
-        monkeypatch.setattr("ccbench.results.loading.FEWEST_CASES", 1)
-    elif change == "more":
-        with RunFolder.resume(folder) as run:
-            run.write(measured(1 << 20), PREDICTION)
-    else:
-        os.utime(files[0], ns=(1, 1))
-    opened = reads(monkeypatch)
-    load_run(folder)
-    assert len(opened) == CASES + {"gone": -1, "more": 1, "touched": 0}[change]
-
-
 def test_a_damaged_one_costs_nothing(folder: Path) -> None:
     whole = load_run(folder)
     content = bytearray((folder / GATHERED_NAME).read_bytes())
@@ -82,25 +62,3 @@ def test_a_damaged_one_costs_nothing(folder: Path) -> None:
     again = load_run(folder)
     assert again.problems == ()
     assert whole.table.equals(again.table)
-
-
-def test_with_a_case_that_cannot_be_read_none_is_made(folder: Path) -> None:
-    file = next((folder / "cases").glob("*.parquet"))
-    file.write_bytes(b"PAR1")
-    assert len(load_run(folder).problems) == 1
-    assert not (folder / GATHERED_NAME).exists()
-
-
-def test_who_cannot_write_does_without(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*arguments: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("ccbench.results.loading.write_atomically", refused)
-    assert len(load_run(folder).points) == CASES
-
-
-def test_few_cases_are_not_worth_a_file(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "run", {}) as run:
-        run.write(measured(), PREDICTION)
-    load_run(tmp_path / "run")
-    assert not (tmp_path / "run" / GATHERED_NAME).exists()

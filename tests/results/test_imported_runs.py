@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ccbench.cases.measurement import Status
 from ccbench.findings import SourceWarning
-from ccbench.flags import Flag
 from ccbench.machine.files import REDACTED
 from ccbench.readers.benchmarks.log import (
     DeviceLine,
@@ -130,60 +129,6 @@ def test_wrong_elements_take_the_speed_and_leave_what_was_printed(tmp_path: Path
     assert (case_row["status"], case_row["wrong_elements"]) == ("wrong", 3)
     assert case_row["median_seconds"] is None
     assert case_row["printed_busbw_GB_s"] == 175.0
-
-
-def test_rows_whose_figures_contradict_each_other_are_kept_and_flagged(tmp_path: Path) -> None:
-    (case_row,) = rows_of(tmp_path, log(row(busbw=250.0)))
-    assert list(case_row["flags"]) == ["busbw_contradicts_algbw"]
-    assert case_row["busbw_GB_s"] == 250.0
-
-
-def test_rates_counted_another_way_are_computed_again_from_the_time(tmp_path: Path) -> None:
-    old = row(algbw=12.5, busbw=87.5, flags=(Flag.ALGBW_PER_RANK,))
-    (case_row,) = rows_of(tmp_path, log(old))
-    assert case_row["algbw_GB_s"] == pytest.approx(100.0)
-    assert case_row["printed_algbw_GB_s"] == 12.5
-
-
-def test_a_rate_that_rounding_ate_is_computed_from_the_time(tmp_path: Path) -> None:
-    tiny = row(8, seconds=13e-6, algbw=0.0, busbw=0.0, half_units=(5e-9, 0.005, 0.005))
-    (case_row,) = rows_of(tmp_path, log(tiny))
-    assert case_row["algbw_GB_s"] == pytest.approx(8 / 13e-6 / 1e9)
-    assert (case_row["printed_algbw_GB_s"], list(case_row["flags"])) == (0.0, [])
-
-
-def test_a_row_that_was_begun_and_not_printed_is_that_case_itself() -> None:
-    ended = log(
-        row(), empty(2 * MIB), table={"outcome": LogOutcome.CUT}, outcome=LogOutcome.HUNG
-    )
-    cases = imported(ended).cases
-    assert [case.measurement.status for case in cases] == [Status.OK, Status.TIMED_OUT]
-
-
-def test_tables_without_ranks_are_left_out_and_named_with_the_cure() -> None:
-    unknown = imported(log(row(busbw=None), table={"ranks": None}))
-    assert unknown.cases == ()
-    assert "a.txt:3: table 1 (1 rows) left out" in unknown.refused[0]
-    assert "--machine and --nodes" in unknown.refused[0]
-
-
-def test_tables_that_name_no_collective_are_kept_as_unknown(tmp_path: Path) -> None:
-    nameless = log(row(), table={"collective": ""})
-    assert "does not say which collective" in imported(nameless).notes[0]
-    (case_row,) = rows_of(tmp_path, nameless)
-    assert (case_row["collective"], case_row["algbw_GB_s"], case_row["busbw_GB_s"]) == (
-        "unknown",
-        100.0,
-        175.0,
-    )
-
-
-def test_given_options_rescue_a_table_and_its_rates_are_then_checked() -> None:
-    file = imported(
-        log(row(), table={"ranks": None, "nodes": None}), StatedSystem("hgx-h100", 8, 1)
-    )
-    assert file.cases[0].measurement.case.ranks == 8
-    assert file.refused == ()
 
 
 def test_placements_that_print_nothing_are_counted_and_make_no_case() -> None:
@@ -315,12 +260,3 @@ def test_files_of_one_name_keep_apart_and_none_begins_with_two_slashes(tmp_path:
     names = unique_names([tmp_path / "a.txt"] * 2)
     assert len(set(names)) == 2
     assert not any(name.startswith("/") for name in names)
-
-
-def test_a_place_whose_line_is_not_known_is_named_without_one() -> None:
-    wide = replace(row(), line=0, size_bytes=1 << 70)
-    file = imported(
-        log(wide, table={"line": 0, "outcome": LogOutcome.CUT}, outcome=LogOutcome.CUT)
-    )
-    assert file.notes[0].startswith("a.txt: table 1: cut")
-    assert file.refused == ("a.txt: row left out: a whole number is out of range",)

@@ -128,19 +128,6 @@ def test_a_flipped_bit_anywhere_in_a_case_changes_no_figure_unnamed(
         assert run.table.equals(before.table)
 
 
-def test_a_flipped_bit_in_a_page_header_or_footer_is_named(tmp_path: Path) -> None:
-    path = _written(tmp_path / "run", measured(1024))
-    (file,) = (path / "cases").glob("*.parquet")
-    content = file.read_bytes()
-    meta = pq.ParquetFile(file).metadata.row_group(0)
-    headers = [meta.column(index).data_page_offset for index in range(meta.num_columns)]
-    for place in (*headers, len(content) - 1000, len(content) // 2):
-        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        assert load_run(path).problems == (
-            f"{file}: was changed after it was written; measure that case again",
-        )
-
-
 def test_a_short_row_is_read_without_its_pages_and_a_long_one_from_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,23 +149,6 @@ def test_a_short_row_is_read_without_its_pages_and_a_long_one_from_them(
         10_000,
     ]
     assert opened == [(path / "cases" / f"{many.case.case_id}.parquet").stat().st_size]
-
-
-def test_verdicts_read_each_file_of_an_imported_run_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = _written(tmp_path / "run", measured(1024), measured(2048))
-    opened: list[str] = []
-    really = Path.read_bytes
-
-    def read_bytes(file: Path) -> bytes:
-        opened.append(file.suffix)
-        return really(file)
-
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    with pytest.raises(SystemExit, match=r"^0$"):
-        main(["report", str(path), "--format", "junit", "-o", str(tmp_path / "summary")])
-    assert opened.count(".parquet") == 2
 
 
 def test_other_tools_read_a_case_with_its_digest_and_what_they_write_is_read(
@@ -276,18 +246,6 @@ def test_a_report_names_the_file_of_a_pair_that_is_none_and_shows_the_rest(
     assert f"{row['case_id']}.parquet: '0=&gt;1' is no pair of ranks" in report
 
 
-def test_names_that_are_newer_than_this_version_are_shown(tmp_path: Path) -> None:
-    path = _written(tmp_path / "run")
-    names = dict.fromkeys(
-        ("backend", "collective", "algorithm", "dtype", "op", "mode"), "newer"
-    )
-    row = {**row_of(measured(4096), PREDICTION, 0.95), **names}
-    (path / "cases" / f"{row['case_id']}.parquet").write_bytes(as_parquet(row))
-    run = load_run(path)
-    assert run.problems == ()
-    assert run.points[0].dtype == "newer"
-
-
 def _foreign(path: Path, **metadata: str) -> None:
     pq.write_table(pa.table({"a": [1]}).replace_schema_metadata(metadata), path)
 
@@ -367,37 +325,6 @@ def test_a_manifest_of_another_schema_version_is_named_and_shown(tmp_path: Path)
     assert len(run.points) == 1
     (problem,) = run.problems
     assert "run.json: schema version is 99, expected 1;" in problem
-
-
-def test_a_run_without_cases_loads_as_an_empty_table_with_all_columns(tmp_path: Path) -> None:
-    path = _written(tmp_path / "run")
-    run = load_run(path)
-    assert len(run.points) == 0
-    assert "median_seconds" in run.table.column_names
-    assert run.problems == ()
-
-
-def test_whole_numbers_of_the_frame_stay_whole_when_some_are_missing(tmp_path: Path) -> None:
-    run = load_run(_written(tmp_path / "run", measured(1024), failed(2048)))
-    assert str(run.cases["slowest_rank"].dtype) == str(run.cases["size_bytes"].dtype) == "Int64"
-    assert run.cases["slowest_rank"].isna().tolist() == [False, True]
-    assert run.cases["size_bytes"].tolist() == [point.size_bytes for point in run.points]
-    assert run.cases["median_seconds"].isna().tolist() == [False, True]
-    assert list(run.cases.columns)[: run.table.num_columns] == run.table.column_names
-
-
-def test_cases_come_sorted_whatever_order_they_were_measured_in(tmp_path: Path) -> None:
-    sizes = [4096, 64, 1024, 65536]
-    run = load_run(_written(tmp_path / "run", *map(measured, sizes)))
-    assert [point.size_bytes for point in run.points] == sorted(sizes)
-    assert run.table["size_bytes"].to_pylist() == sorted(sizes)
-
-
-def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(RunFolderError, match="not a run folder") as refused:
-            load_run(path)
-        assert "import" not in str(refused.value)
 
 
 def test_runs_have_names_that_people_type(

@@ -24,35 +24,6 @@ def points(
     return run_points(load_run(write_run(folder / "run", cases, manifest)))
 
 
-def test_points_are_grouped_by_what_was_asked(tmp_path: Path) -> None:
-    cases = [
-        *sweep(),
-        *sweep(in_place=True),
-        *sweep(dtype="float16"),
-        *sweep(algorithm="ring", protocol="ll"),
-    ]
-    of_run = points(tmp_path, cases)
-    assert (of_run.ranks, of_run.nodes, of_run.library) == (8, 1, "NCCL 2.20.5")
-    assert {
-        (
-            asked_for.in_place,
-            asked_for.item_bytes,
-            asked_for.algorithm,
-            asked_for.protocol,
-            asked_for.version,
-        )
-        for asked_for, _ in of_run.requests
-    } == {
-        (False, 4, "default", "default", (2, 20, 5)),
-        (True, 4, "default", "default", (2, 20, 5)),
-        (False, 2, "default", "default", (2, 20, 5)),
-        (False, 4, "ring", "ll", (2, 20, 5)),
-    }
-    for request, seconds in of_run.requests:
-        assert request.size_bytes == SIZES
-        assert seconds == pytest.approx([20e-6 + size / 300e9 for size in SIZES])
-
-
 def test_what_cannot_be_trusted_or_modelled_is_left_out_and_counted(tmp_path: Path) -> None:
     cases = [
         *sweep(),
@@ -211,48 +182,10 @@ def test_what_was_forced_is_asked_for(
     )
 
 
-def test_the_log_counts_more_than_the_manifest() -> None:
-    request = library_request(
-        entry(forced="NCCL_PROTO=LL"), environment={"NCCL_PROTO": "Simple"}, algorithm="ring"
-    )
-    assert (request.algorithm, request.protocol) == ("ring", "simple")
-
-
 def test_trees_that_are_switched_off_leave_rings() -> None:
     assert (
         library_request(entry(), environment={"NCCL_TREE_THRESHOLD": "0"}).algorithm == "ring"
     )
-
-
-def test_the_collective_comes_from_the_manifest_where_the_log_names_none() -> None:
-    assert (
-        library_request(entry(collective="broadcast"), collective="").collective == "broadcast"
-    )
-    assert (
-        library_request(entry(collective="broadcast"), collective="all_gather").collective
-        == "all_gather"
-    )
-
-
-def test_gpus_of_a_process_and_versions_come_from_the_log_or_the_manifest() -> None:
-    request = library_request(
-        entry(nccl_version="unknown"), facts={"gpus_per_thread": 8}, versions={"NCCL": "2.26.2"}
-    )
-    assert (request.gpus_per_process, request.launch_known, request.version) == (
-        8,
-        True,
-        (2, 26, 2),
-    )
-
-
-def test_a_launch_that_nobody_tells_is_priced_as_of_one_gpu_and_known_to_be_a_guess() -> None:
-    request = library_request(entry(), facts={})
-    assert (request.gpus_per_process, request.launch_known) == (1, False)
-    # torchrun starts a process for each GPU.
-    request = library_request(entry(), tool="torch-all-reduce-bench", facts={})
-    assert (request.gpus_per_process, request.launch_known) == (1, True)
-    assert library_request(entry(nccl_version="RCCL 2.22.3")).version == (2, 22, 3)
-    assert library_request(entry(nccl_version="unknown (old)")).version == ()
 
 
 @pytest.mark.parametrize(

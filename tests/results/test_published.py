@@ -17,7 +17,6 @@ from ccbench.results.loading import (
     published_folder,
     published_names,
 )
-from ccbench.topology.files import catalog_names
 from tests.readers.benchmarks.logs import LOGS, needs_logs
 from tests.readers.benchmarks.nccl_tests_outputs import ONE_WRONG
 
@@ -42,22 +41,6 @@ def corpus(folder: Path, **changes: object) -> Path:
     return folder / "manifest.yaml"
 
 
-def test_a_healthy_log_gives_its_rows_with_source_machine_and_words_of_the_manifest(
-    tmp_path: Path,
-) -> None:
-    rows, left_out = collect(corpus(tmp_path))
-    assert set(rows) == {"hgx-h100"}
-    # The wrong placement has no speed and is left out aloud.
-    assert left_out == ["log.txt: 1 rows without a speed left out"]
-    assert sorted(row["busbw_GB_s"] for row in rows["hgx-h100"]) == [36.34, 36.7, 72.67]
-    for row in rows["hgx-h100"]:
-        assert row["source"] == "owner/repository:docs/log.txt"
-        assert row["machine"] == "hgx-h100"
-        assert row["library_version"] == "2.21.5"
-        assert row["network"] == ""
-        assert row["algorithm"] == "ring"
-
-
 @pytest.mark.parametrize("healthy", [False, "unknown", None])
 def test_logs_that_are_not_known_to_be_healthy_are_left_out_aloud(
     tmp_path: Path, healthy: object
@@ -65,12 +48,6 @@ def test_logs_that_are_not_known_to_be_healthy_are_left_out_aloud(
     rows, left_out = collect(corpus(tmp_path, healthy=healthy))
     assert rows == {}
     assert left_out == ["log.txt: not known to be healthy"]
-
-
-def test_a_log_that_is_missing_costs_only_itself(tmp_path: Path) -> None:
-    rows, left_out = collect(corpus(tmp_path, file="absent.txt"))
-    assert rows == {}
-    assert "absent.txt" in left_out[0]
 
 
 def test_the_command_writes_files_that_load_as_a_run(
@@ -140,13 +117,6 @@ def test_words_of_a_manifest_lead_to_the_machine_family(
     gpu: str, interconnect: str, family: str
 ) -> None:
     assert family_of(gpu, interconnect) == family
-
-
-def test_families_that_rules_name_are_in_the_catalog() -> None:
-    names = set(catalog_names())
-    assert {"hgx-h100", "hgx-h200", "hgx-b200", "dgx-a100", "mi300x", "gb200-nvl72"} <= names
-    assert family_of("MI300X", "xgmi-mesh") in names
-    assert family_of("RTX 2080 Ti", "pcie3 PIX") in names
 
 
 def test_what_ships_is_whole_and_says_where_every_row_is_from() -> None:

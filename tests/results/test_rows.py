@@ -12,18 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS, Case
-from ccbench.cases.measurement import Measurement, Rounding, Status
-from ccbench.columns import columns_of
-from ccbench.results import SCHEMA, SCHEMA_VERSION, Origin, RunFolder, arrow_schema, load_run
+from ccbench.cases.measurement import Measurement, Status
+from ccbench.results import SCHEMA, SCHEMA_VERSION, Origin, arrow_schema
 from ccbench.results.schema import (
     FINE_ENOUGH,
-    imported_case_id,
     imported_speed,
-    measurement_of,
     row_of,
 )
 
-from .samples import failed, measured
+from .samples import measured
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "columns.md"
 
@@ -42,12 +39,6 @@ def test_a_row_has_exactly_the_columns_of_the_schema() -> None:
     names = {column.name for column in SCHEMA}
     assert set(row_of(measured(), None, 0.95)) == set(_row()) == names
     assert len(names) == len(SCHEMA)
-
-
-def test_columns_that_are_never_null_have_a_value_even_in_a_failed_case() -> None:
-    row = row_of(failed(64), None, 0.95)
-    missing = {name for name, value in row.items() if value is None}
-    assert missing == {column.name for column in SCHEMA if column.null_when}
 
 
 def test_the_arrow_schema_carries_its_version_and_which_columns_may_be_null() -> None:
@@ -88,27 +79,6 @@ def test_the_slowest_rank_is_the_one_that_the_others_wait_for(
     assert row_of(measurement, None, 0.95)["slowest_rank"] == slowest
 
 
-def test_samples_that_are_no_times_give_no_speed() -> None:
-    for bad in (float("nan"), float("inf"), -1.0):
-        row = row_of(measured(samples_seconds=(1e-4, bad)), None, 0.95)
-        assert row["median_seconds"] is None
-        assert row["algbw_GB_s"] is None
-
-
-def test_ranks_and_case_are_summed_up_alike_when_rounds_differ() -> None:
-    rounds = [1.0] * 5 + [1.0] * 5 + [1.0] * 5 + [3.0] + [3.0] + [3.0] + [3.0]
-    measurement = measured(
-        samples_seconds=tuple(rounds),
-        rank_samples_seconds=(tuple(rounds), tuple(2 * sample for sample in rounds)),
-        round_samples=(5, 5, 5, 1, 1, 1, 1),
-    )
-    row = row_of(measurement, None, 0.95)
-    # Seven rounds, four of them slow; pooled, fifteen of nineteen samples would be fast.
-    assert row["median_seconds"] == 3.0
-    assert row["rank_median_seconds"] == [3.0, 6.0]
-    assert row["slowest_rank"] == 1
-
-
 CASE = Case(
     "nccl-tests", "nccl", "all_reduce", "default", "float32", "sum", 1 << 20, 1 << 18, 8
 )
@@ -128,33 +98,6 @@ def _row(
     origin: Origin = ORIGIN, status: Status = Status.OK, case: Case = CASE
 ) -> dict[str, object]:
     return row_of(Measurement(case, status), None, 0.95, origin)
-
-
-def test_printed_figures_are_kept_and_no_interval_is_made_up() -> None:
-    row = _row()
-    assert (row["median_seconds"], row["algbw_GB_s"], row["busbw_GB_s"]) == (
-        1e-5,
-        104.86,
-        183.5,
-    )
-    assert row["low_seconds"] is None
-    assert row["high_seconds"] is None
-    assert row["samples_seconds"] is None
-
-
-@pytest.mark.parametrize("status", [status for status in Status if status != Status.OK])
-def test_only_a_row_that_is_ok_has_a_speed(status: Status) -> None:
-    row = _row(status=status)
-    assert row["median_seconds"] is None
-    assert row["busbw_GB_s"] is None
-    assert row["printed_busbw_GB_s"] == 183.5
-
-
-def test_a_collective_nobody_knows_has_the_bandwidths_that_are_printed() -> None:
-    row = _row(case=replace(CASE, collective="hypercube"))
-    assert (row["algbw_GB_s"], row["busbw_GB_s"]) == (104.86, 183.5)
-    bare = _row(replace(ORIGIN, busbw=None), case=replace(CASE, collective="hypercube"))
-    assert bare["busbw_GB_s"] is None
 
 
 @given(seconds=st.floats(1e-7, 10), ranks=st.integers(2, 4096), size=st.integers(1, 2**40))
@@ -178,22 +121,6 @@ def test_where_no_time_is_printed_it_follows_from_a_rate(rate: float, ranks: int
     assert speed["time_statistic"] == "from bandwidth"
 
 
-def test_the_same_case_elsewhere_is_another_file(tmp_path: Path) -> None:
-    elsewhere = [
-        ORIGIN,
-        replace(ORIGIN, line=13),
-        replace(ORIGIN, table=2),
-        replace(ORIGIN, source="b.txt"),
-    ]
-    assert len({imported_case_id(CASE, origin) for origin in elsewhere}) == 4
-    with RunFolder.create(tmp_path / "run", {}) as folder:
-        for origin in elsewhere:
-            folder.write(Measurement(CASE, Status.OK), None, origin=origin)
-    run = load_run(tmp_path / "run")
-    assert run.problems == ()
-    assert len(run.points) == 4
-
-
 def overlapped(
     computing: tuple[float, ...], communicating: tuple[float, ...], together: tuple[float, ...]
 ) -> Measurement:
@@ -210,26 +137,6 @@ def overlapped(
     )
 
 
-@pytest.mark.parametrize(
-    ("computing", "communicating", "together", "hidden"),
-    [
-        (1.0, 1.0, 1.0, 1.0),  # wholly hidden
-        (1.0, 1.0, 2.0, 0.0),  # one after the other
-        (1.0, 1.0, 1.25, 0.75),
-        (4.0, 1.0, 4.5, 0.5),  # half of the shorter one
-        (1.0, 1.0, 3.0, -1.0),  # worse than one after the other
-    ],
-)
-def test_efficiency_is_the_share_of_the_shorter_that_was_hidden(
-    computing: float, communicating: float, together: float, hidden: float
-) -> None:
-    row = row_of(
-        overlapped((computing,) * 8, (communicating,) * 8, (together,) * 8), None, 0.95
-    )
-    shares = [row[name] for name in ("overlap_efficiency", "overlap_low", "overlap_high")]
-    assert shares == pytest.approx([hidden] * 3)
-
-
 @given(st.lists(st.tuples(*[st.floats(0.5, 2)] * 3), min_size=6, max_size=30))
 def test_the_interval_holds_the_median_and_never_more_than_everything_is_hidden(
     samples: list[tuple[float, float, float]],
@@ -239,15 +146,6 @@ def test_the_interval_holds_the_median_and_never_more_than_everything_is_hidden(
     row = row_of(overlapped(computing, communicating, together), None, 0.95)
     assert row["overlap_low"] <= row["overlap_efficiency"] <= row["overlap_high"] <= 1 + 1e-9
     assert len(longer) == len(together)
-
-
-def test_both_together_have_no_bandwidth_and_come_back_as_they_were() -> None:
-    measurement = overlapped((1.0,) * 8, (1.0,) * 8, (1.5,) * 8)
-    row = row_of(measurement, None, 0.95)
-    assert (row["algbw_GB_s"], row["busbw_GB_s"]) == (None, None)
-    assert row["median_seconds"] == 1.5
-    assert row["group_names"] == list(OVERLAP_PARTS)
-    assert measurement_of(row).case == measurement.case
 
 
 @pytest.mark.parametrize(
@@ -263,23 +161,3 @@ def test_both_together_have_no_bandwidth_and_come_back_as_they_were() -> None:
 )
 def test_what_cannot_be_told_is_left_open(odd: Measurement) -> None:
     assert row_of(odd, None, 0.95)["overlap_efficiency"] is None
-
-
-def test_what_bits_say_is_read_as_it_was_written() -> None:
-    rounding = Rounding(
-        inexact_data="cancelling, seed 2",
-        correctly_rounded_share=0.5,
-        median_error_ulp=0.25,
-        largest_error_ulp=3.0,
-        accumulation="float32, chain 0+1",
-        differing_over_launches=0.0,
-        differing_over_ranks=0.125,
-        first_difference="rank 1, unlike rank 0: beyond the first period",
-        result_digests=("0f", "1e"),
-        result_bits=(-(2**63), 0, 2**31),
-    )
-    measurement = replace(measured(), rounding=rounding)
-    assert measurement_of(row_of(measurement, None, 0.95)).rounding == rounding
-    plain = row_of(measured(), None, 0.95)
-    assert {plain[column.name] for column in columns_of(Rounding)} == {None}
-    assert measurement_of(plain).rounding == Rounding()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from functools import reduce
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from ccbench.cases.axes import Case, InexactData
-from ccbench.dtypes import EXACT_LIMIT, EXPONENTS, numpy_dtype
+from ccbench.dtypes import EXPONENTS, numpy_dtype
 from ccbench.inexact import INEXACT_PERIOD, Array, bits_of, inexact_period
 from ccbench.runner.accumulation import (
     FEWEST_ELEMENTS,
@@ -20,7 +17,6 @@ from ccbench.runner.accumulation import (
     accumulation_of,
     narrower_type,
     order_text,
-    trees,
 )
 from ccbench.schedules import schedule_for
 from ccbench.schedules.orders import Order, Sum, bit_dependence
@@ -110,46 +106,6 @@ def test_trees_over_neighbours_and_over_halves_are_named(dtype: str, ranks: int)
     assert named(case, [halves(by_bit)]) == f"{dtype}, tree {distant}"
 
 
-@pytest.mark.thinned(7)
-@every_type
-@pytest.mark.parametrize("ranks", range(2, 9))
-def test_types_that_cannot_be_told_apart_are_named_as_the_narrowest_or_wider(
-    dtype: str, ranks: int
-) -> None:
-    case = reducing(dtype, ranks)
-    order = chain(range(ranks))
-    wider = {name for name in ("float32", "float64") if EXACT_LIMIT[name] > EXACT_LIMIT[dtype]}
-    if ranks == 2:  # every sum is rounded once
-        assert named(case, [order]) == dtype + " or wider" * bool(wider)
-        assert {named(case, [order], name) for name in wider} <= {f"{dtype} or wider"}
-    elif dtype in ("float32", "float64"):
-        assert {named(case, [order], name) for name in wider} <= {"float64"}
-    else:  # float32 is so much wider that order does not show
-        assert {named(case, [order], name) for name in wider} == {"float32 or wider"}
-
-
-@every_type
-def test_products_are_named_as_sums_are(dtype: str) -> None:
-    case = reducing(dtype, 5, "prod")
-    places = np.arange(ELEMENTS)
-    parts = parts_of(case, dtype, places)
-    product = reduce(np.multiply, [parts[rank] for rank in (2, 3, 4, 0, 1)])
-    assert accumulation_of(case, places, bits_of(product)) == f"{dtype}, chain 2+3+4+0+1"
-
-
-@pytest.mark.parametrize("ranks", range(3, 9))
-def test_another_chain_in_each_block_is_named_after_its_family(ranks: int) -> None:
-    turns = [[(start + step) % ranks for step in range(ranks)] for start in range(ranks)]
-    text = named(reducing(ranks=ranks), [chain(turn) for turn in turns])
-    # Three ranks have as many chains as there are orders of three.
-    assert text in (
-        "float32, chain, another one in each block",
-        "float32, tree, another one in each block",
-    )
-    if ranks > 3:
-        assert text.startswith("float32, chain,")
-
-
 @pytest.mark.parametrize("name", ["ring", "double_binary_tree", "halving_doubling", "two_shot"])
 def test_orders_of_own_schedules_are_candidates(name: str) -> None:
     orders = bit_dependence(schedule_for("all_reduce", name, 6)).orders
@@ -164,47 +120,6 @@ def test_orders_of_many_ranks_are_named_by_kind_and_height() -> None:
     assert named(reducing(ranks=16), [chain(range(16))]) == "float32, chain of height 15"
 
 
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("seed", range(8))
-def test_an_order_that_is_no_candidate_is_unknown(seed: int) -> None:
-    # A chain that is no turn of the ring, in either direction, and begins with no rank in its own order.
-    ranks = [0, 1, 2, 3, 4, 5, 6]
-    chooser = random.Random(seed)
-    while any((after - before) % 7 in (1, 6) for before, after in pairwise(ranks)):
-        chooser.shuffle(ranks)
-    assert named(reducing(ranks=7), [chain(ranks)]) == UNKNOWN
-
-
-@pytest.mark.parametrize("narrow", ["bfloat16", "float16", "float8_e5m2"])
-def test_sums_of_a_narrower_type_are_known_by_it_in_any_order(narrow: str) -> None:
-    case = reducing(ranks=7)
-    assert named(case, [chain(range(7))], narrow) == f"{narrow}, chain 0+1+2+3+4+5+6"
-    assert named(case, [chain([3, 5, 1, 6, 0, 2, 4])], narrow) == f"{narrow}, order {UNKNOWN}"
-    both = reducing("float64", 7)
-    assert named(both, [chain([3, 5, 1, 6, 0, 2, 4])], narrow) == f"{narrow}, order {UNKNOWN}"
-
-
-def test_sums_that_are_cut_off_instead_of_rounded_are_named_so() -> None:
-    case, places = reducing("bfloat16"), np.arange(ELEMENTS)
-    parts = parts_of(case, "float32", places)
-    total = parts[0]
-    for rank in range(1, case.ranks):
-        total = ((total + parts[rank]).view(np.uint32) & np.uint32(0xFFFF_0000)).view(
-            np.float32
-        )
-    cut = bits_of(total.astype(numpy_dtype("bfloat16")))
-    assert accumulation_of(case, places, cut) == "bfloat16 truncated, chain 0+1+2+3"
-
-
-def test_a_single_bit_makes_every_explanation_wrong() -> None:
-    case = reducing(ranks=4)
-    places = np.arange(ELEMENTS)
-    bits = bits_of(evaluated(chain(range(4)), parts_of(case, "float32", places))).copy()
-    assert accumulation_of(case, places, bits) == "float32, chain 0+1+2+3"
-    bits[ELEMENTS // 2] ^= 1 << 3
-    assert accumulation_of(case, places, bits) == UNKNOWN
-
-
 def test_too_few_elements_and_what_is_not_followed_say_nothing() -> None:
     order = [chain(range(4))]
     assert named(reducing(), order, elements=FEWEST_ELEMENTS - 1) == ""
@@ -216,24 +131,6 @@ def test_too_few_elements_and_what_is_not_followed_say_nothing() -> None:
 def test_more_ranks_than_can_be_tried_in_time_are_unknown() -> None:
     case = reducing(ranks=MOST_RANKS + 1)
     assert accumulation_of(case, np.arange(ELEMENTS), np.zeros(ELEMENTS, np.uint32)) == UNKNOWN
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("root", range(5))
-def test_trees_that_end_at_any_root_are_named(root: int) -> None:
-    case = case_of(
-        "cpu", "reduce", "default", 5, root=root, dtype="float32", inexact=InexactData()
-    )
-    (order,) = bit_dependence(schedule_for("reduce", "binomial", 5, root)).orders
-    assert named(case, [order]) == f"float32, {order_text(summed(order))}"
-
-
-@pytest.mark.parametrize("ranks", range(2, 17))
-def test_trees_hold_every_rank_once_and_are_as_flat_as_can_be(ranks: int) -> None:
-    for tree in trees(ranks):
-        assert tree.ranks == (1 << ranks) - 1
-        # Ranks beyond a power of two cost one addition more.
-        assert tree.height == (ranks - 1).bit_length()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -15,11 +15,8 @@ from ccbench.cases.axes import Case, InexactData
 from ccbench.cases.measurement import Rounding
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.inexact import INEXACT_PERIOD, INEXACT_SEED, Array, bits_of, inexact_values
-from ccbench.runner.accumulation import FEWEST_ELEMENTS
+from ccbench.inexact import INEXACT_SEED, Array, bits_of, inexact_values
 from ccbench.runner.bits import (
-    LARGE_BYTES,
-    LARGE_LAUNCHES,
     LAUNCHES,
     launch_inexact,
     over_rounds,
@@ -85,15 +82,6 @@ def summed(case: Case, rank: int, order: Ranks, name: str = "") -> Array:
         total = total + addend
     rounded: Array = total.astype(numpy_dtype(case.dtype))
     return rounded
-
-
-def by_blocks(case: Case, rank: int) -> Array:
-    """The result of an all-reduce along a ring: the chain of block i begins at rank i."""
-    whole = [
-        np.array_split(summed(case, rank, turned(case.ranks, start)), case.ranks)[start]
-        for start in range(case.ranks)
-    ]
-    return np.concatenate(whole)
 
 
 def turned(ranks: int, start: int) -> Ranks:
@@ -168,26 +156,6 @@ def test_of_10_clean_results_none_is_said_to_differ() -> None:
         assert result.largest_error_ulp < 1e4
 
 
-def test_of_10_sums_in_bfloat16_every_one_is_named() -> None:
-    for trial in trials(NUMBER, "bfloat16", ("float32", "float64")):
-        order = trial.order
-        if trial.chance.random() < 0.5:  # one that is no candidate
-            order = trial.chance.sample(order, len(order))
-
-        def outcome(
-            rank: int, launch: int, trial: Trial = trial, order: Ranks = order
-        ) -> Array:
-            return summed(trial.case, rank, order, "bfloat16")
-
-        result = rounding(trial.case, outcome)
-        assert result.accumulation.startswith("bfloat16, "), trial
-        assert said(result)
-        assert result.correctly_rounded_share is not None
-        assert result.correctly_rounded_share < 0.1
-        assert result.median_error_ulp is not None
-        assert result.median_error_ulp > 2**10
-
-
 def test_of_10_ranks_that_add_in_another_order_every_one_is_named() -> None:
     for trial in trials(NUMBER, "another order", DTYPES):
 
@@ -251,30 +219,6 @@ def test_of_10_races_every_one_is_named() -> None:
 # -- what differs within a message, beyond it, and between ranks ----------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", [3, 4, 8])
-def test_another_chain_in_each_block_depends_on_the_position(ranks: int) -> None:
-    case = reducing(ranks, 3 * INEXACT_PERIOD)
-    result = rounding(case, lambda rank, launch: by_blocks(case, rank))
-    assert said(result)
-    assert result.differing_over_positions is not None
-    assert 0.1 < result.differing_over_positions < 1
-    alike = rounding(case, lambda rank, launch: summed(case, rank, range(ranks)))
-    assert alike.differing_over_positions == 0
-
-
-def test_a_result_with_few_places_twice_says_nothing_of_positions() -> None:
-    for more, differing in ((0, None), (FEWEST_ELEMENTS - 1, None), (FEWEST_ELEMENTS, 0.0)):
-        count = INEXACT_PERIOD + more
-        case = reducing(3, count)
-
-        def outcome(rank: int, launch: int, case: Case = case) -> Array:
-            return summed(case, rank, range(3))
-
-        result = rounding(case, outcome)
-        assert result.differing_over_positions == differing
-        assert len(result.result_bits) == INEXACT_PERIOD
-
-
 def test_blocks_of_a_reduce_scatter_are_positions_of_one_message() -> None:
     case = reducing(4, 2_000, "reduce_scatter")
     alike = rounding(case, lambda rank, launch: summed(case, rank, range(4)))
@@ -296,46 +240,6 @@ def test_of_a_reduce_the_root_alone_has_bits() -> None:
     assert said(result, differing_over_ranks=None)
     assert len(result.result_digests) == 1
     assert result.accumulation == "float32, chain 0+1+2+3"
-
-
-@pytest.mark.parametrize("groups", ["rank // 3", "rank % 2", "[[5, 1, 3]]"])
-def test_ranks_are_compared_with_their_group_and_named_by_their_number_in_the_team(
-    groups: str,
-) -> None:
-    case = reducing(6, 300, groups=groups)
-    result = rounding(case, lambda rank, launch: summed(case, rank, range(3)))
-    assert said(result)
-    assert result.accumulation == "float32, chain 0+1+2"
-
-    def outcome(rank: int, launch: int) -> Array:
-        return summed(case, rank, [2, 0, 1] if rank == 5 else [0, 1, 2])
-
-    strange = rounding(case, outcome)
-    assert strange.differing_over_ranks
-    assert strange.first_difference.startswith("rank 5, unlike rank ")
-
-
-def test_groups_that_add_in_orders_of_their_own_do_not_differ() -> None:
-    case = reducing(6, 300, groups="rank // 3")
-    result = rounding(
-        case, lambda rank, launch: summed(case, rank, [0, 1, 2] if rank < 3 else [2, 0, 1])
-    )
-    assert result.differing_over_ranks == 0
-
-
-def test_what_differs_beyond_the_first_period_is_noticed() -> None:
-    case = reducing(3, 3 * INEXACT_PERIOD)
-
-    def outcome(rank: int, launch: int) -> Array:
-        right = summed(case, rank, range(3))
-        return flipped(right, 2 * INEXACT_PERIOD + 7, 20) if rank == 1 else right
-
-    result = rounding(case, outcome)
-    assert result.differing_over_ranks == 1 / case.count
-    assert result.first_difference == "rank 1, unlike rank 0: beyond the first period"
-    assert result.differing_over_positions == 1 / (2 * INEXACT_PERIOD)
-    assert result.largest_error_ulp is not None
-    assert result.largest_error_ulp > 2**18, "the damaged element is judged, too"
 
 
 def test_what_is_no_number_is_infinitely_wrong() -> None:
@@ -368,36 +272,6 @@ def test_correctly_rounded_results_are_at_most_half_a_unit_off() -> None:
 # -- launches ------------------------------------------------------------------------------------------------
 
 
-def launched(case: Case) -> list[str]:
-    """What is done to an endpoint."""
-    endpoint = NumpyEndpoint(range(case.ranks), lambda rank, launch: np.ones(64, np.float32))
-    launch_inexact(cast("Endpoint", endpoint), case, endpoint.launch)
-    return endpoint.done
-
-
-def test_inputs_are_filled_once_and_in_place_before_every_launch() -> None:
-    case = reducing(3, 64)
-    assert launched(case) == [
-        "poison",
-        "refill",
-        "launch",
-        *["poison", "launch"] * (LAUNCHES - 1),
-    ]
-    in_place = reducing(3, 64, in_place=True)
-    assert launched(in_place) == ["poison", "refill", "launch"] * LAUNCHES
-    large = replace(case, size_bytes=LARGE_BYTES + 1)
-    assert launched(large).count("launch") == LARGE_LAUNCHES
-
-
-@pytest.mark.parametrize(
-    "changes", [{"op": "max"}, {"dtype": "int32"}, {"inexact": None}, {"count": 0}], ids=str
-)
-def test_nothing_is_launched_where_no_result_is_rounded(changes: dict[str, Any]) -> None:
-    case = replace(reducing(3, 64), **changes)
-    assert launched(case) == []
-    assert rounding_of_ranks(case, []) == Rounding()
-
-
 # -- rounds --------------------------------------------------------------------------------------------------
 
 
@@ -409,14 +283,6 @@ def round_of(order: Ranks, damaged: bool = False) -> Rounding:
         return flipped(right, 9, 2) if damaged and launch else right
 
     return rounding(case, outcome)
-
-
-def test_rounds_with_equal_bits_differ_in_nothing() -> None:
-    both = over_rounds(round_of([0, 1, 2]), round_of([0, 1, 2]), fresh_ranks=False)
-    assert (both.differing_over_rounds, both.differing_over_starts) == (0.0, None)
-    assert both.first_difference == ""
-    fresh = over_rounds(round_of([0, 1, 2]), round_of([0, 1, 2]), fresh_ranks=True)
-    assert (fresh.differing_over_rounds, fresh.differing_over_starts) == (None, 0.0)
 
 
 @pytest.mark.parametrize("fresh", [False, True])

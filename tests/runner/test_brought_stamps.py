@@ -30,16 +30,6 @@ class Remembering:
         pass
 
 
-def test_the_first_samples_stamps_are_brought_after_the_warm_ups() -> None:
-    endpoint = Remembering()
-    endpoint.stamps[0, 0] = 0.0, 2e-6
-    shared = measure._shared_stamps(endpoint, 1)  # type: ignore[arg-type]  # all it asks for is here
-    assert shared[0, 0, 1] == 2e-6
-    endpoint.stamps[0, :2] = [[10.0, 11.0], [12.0, 13.0]]
-    endpoint.share_stamps(2)
-    assert endpoint.brought[0, :2].tolist() == [[10.0, 11.0], [12.0, 13.0]]
-
-
 class Calibrated(Remembering):
     """One that computes, too; its clock counts launches and repetitions."""
 

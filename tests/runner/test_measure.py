@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,17 +14,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ccbench.backends.endpoint import Result
-from ccbench.cases.axes import OVERLAP_PARTS, Case
+from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Sampling
 from ccbench.runner.measure import (
     ADVERSARIAL_LAUNCHES,
-    LAUNCHES_LIMIT,
     SEEDS_PER_ROUND,
     RankResult,
-    durations,
     measure,
     takes_fastest_rank,
-    taking_part,
 )
 from ccbench.stats import OVERTIME_FACTOR, stop_reason
 from ccbench.verification import Array, Mismatch, check, fill
@@ -62,12 +58,6 @@ def test_samples_are_taken_until_their_interval_is_narrow_or_the_budget_spent(
     assert stop_reason(rule, np.array(samples), elapsed_seconds) == why
 
 
-def test_an_interval_is_not_narrow_without_the_confidence_that_was_asked_for() -> None:
-    few = Sampling(minimum_samples=3, confidence=0.95, budget_seconds=1.0)
-    assert stop_reason(few, np.ones(5), 0.0) == ""
-    assert stop_reason(few, np.ones(6), 0.0) == "interval"
-
-
 @given(
     st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=80),
     st.floats(0, 10),
@@ -82,13 +72,6 @@ def test_it_always_ends(
     if len(samples) >= maximum or elapsed >= OVERTIME_FACTOR:
         assert why
     assert why in ("", "interval", "budget", "maximum of samples")
-
-
-def test_a_sample_lasts_from_the_first_start_to_the_last_end() -> None:
-    stamps = np.array([[[1.0, 2.0], [5.0, 6.0]], [[1.5, 3.0], [4.0, 5.5]]])
-    assert durations(stamps).tolist() == [2.0, 2.0]
-    own = stamps[:, :, 1] - stamps[:, :, 0]
-    assert durations(stamps, last_starter=True).tolist() == own.min(axis=0).tolist()
 
 
 @pytest.mark.parametrize(
@@ -260,28 +243,6 @@ def measured(
     return endpoints, whole
 
 
-def test_the_last_sample_runs_on_fresh_data_and_is_the_one_that_is_checked() -> None:
-    (endpoint, _), (result, _) = measured()
-    last = result.stamps.shape[1] - 1
-    began = endpoint.done.index(f"watch {last}") - 4
-    assert endpoint.done[began : began + 7] == [
-        "poison",
-        "refill",
-        "launch",  # puts the buffers where a stream of launches has them
-        "poison",
-        f"watch {last}",
-        "launch",
-        f"check {SEEDS_PER_ROUND * 3 + 1} {result.launches}",
-    ]
-
-
-def test_in_place_nothing_runs_between_filling_and_the_checked_sample() -> None:
-    (endpoint, _), (result, _) = measured(case=replace(CASE, in_place=True))
-    last = result.stamps.shape[1] - 1
-    began = endpoint.done.index(f"watch {last}") - 2
-    assert endpoint.done[began : began + 4] == ["poison", "refill", f"watch {last}", "launch"]
-
-
 def test_adversarial_launches_follow_each_with_data_of_its_own() -> None:
     (endpoint, _), _ = measured()
     steps_of_launch = ["poison", "refill", "launch"]
@@ -302,51 +263,12 @@ def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
     assert (first.mismatch, second.mismatch) == (None, mismatch)
 
 
-def test_a_sample_in_place_has_as_many_launches_as_one_out_of_place_and_no_filling_between() -> (
-    None
-):
-    for in_place in (False, True):
-        (endpoint, _), (result, _) = measured(
-            RULE.of_one_round(17), replace(CASE, in_place=in_place)
-        )
-        assert result.launches == 17
-        assert endpoint.filled_for == [LAUNCHES_LIMIT, 17, *[1] * ADVERSARIAL_LAUNCHES]
-
-
-def test_an_isolated_case_has_one_launch_a_sample() -> None:
-    case = Case(
-        "s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2, mode="isolated"
-    )
-    (endpoint, _), (result, _) = measured(case=case)
-    assert result.launches == 1
-    assert set(endpoint.launched[-result.stamps.shape[1] :]) == {1}
-
-
 @pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
 @pytest.mark.parametrize(("name", "count"), [("all_reduce", 1024), ("reduce_scatter", 512)])
 def test_launches_in_place_that_do_nothing_are_found(name: str, count: int, op: str) -> None:
     case = replace(CASE, collective=name, op=op, count=count, in_place=True)
     _, results = measured(RULE.of_one_round(17), case, kind=partial(IdleEndpoint, case=case))
     assert all(result.mismatch for result in results)
-
-
-@pytest.mark.parametrize("capacity", [1, 2, 7])
-def test_no_sample_is_taken_for_which_there_is_no_room(capacity: int) -> None:
-    wide = Sampling(
-        rounds=1,
-        budget_seconds=30.0,
-        warmup_seconds=0.0,
-        minimum_samples=1000,
-        maximum_samples=2000,
-    )
-    _, (result, _) = measured(wide, capacity=capacity)
-    assert result.stamps.shape[1] == capacity
-    assert result.stop_reason == "maximum of samples"
-
-
-def test_waiting_is_that_of_one_launch_of_the_last_warm_up_turn() -> None:
-    _, (first, second) = measured()
-    assert (first.waiting_seconds, second.waiting_seconds) == (0.25, 0.5)
 
 
 @given(minimum=st.integers(1, 12), maximum=st.integers(1, 30))
@@ -387,53 +309,6 @@ def overlapped(
     ], results
 
 
-def test_a_computation_is_as_long_as_the_collective() -> None:
-    shared = Shared(1, np.zeros((1, 500, 2)), threading.Barrier(1))
-    endpoint = OverlappingEndpoint(0, shared, ranks=1)
-    measure(endpoint, replace(OVERLAPPED, ranks=1), THREE_LAUNCHES, 3)
-    assert endpoint.kinds == ["matmul"]
-    assert (
-        endpoint.computed[-ADVERSARIAL_LAUNCHES - 1] == 60
-    )  # three launches of 20 ms in repetitions of 1 ms
-
-
-def test_all_ranks_compute_equally_much() -> None:
-    (first, second), _ = overlapped()
-    assert first.computed == second.computed
-    assert first.computed[-ADVERSARIAL_LAUNCHES - 1] > 1
-
-
-def test_a_sample_is_each_alone_and_then_both() -> None:
-    (endpoint, _), (result, _) = overlapped()
-    began = endpoint.done.index("watch 0")
-    assert endpoint.done[began : began + 8] == [
-        "watch 0",
-        "compute",
-        "launch",
-        "both",
-        "watch 1",
-        "compute",
-        "launch",
-        "both",
-    ]
-    assert result.parts == OVERLAP_PARTS
-    assert result.part_stamps.shape == (2, 4, *result.stamps.shape[1:])
-    repetitions = endpoint.computed[-ADVERSARIAL_LAUNCHES - 1]
-    took = result.part_stamps[0, :, :, 1] - result.part_stamps[0, :, :, 0]
-    expected = [0.001 * repetitions, 0.060, 0.0012 * repetitions, 0.072]
-    np.testing.assert_allclose(
-        took, np.repeat(np.array(expected)[:, None], took.shape[1], axis=1)
-    )
-    both = result.stamps[0, :, 1] - result.stamps[0, :, 0]
-    np.testing.assert_allclose(both, max(expected))
-
-
-def test_both_begin_when_the_sample_does() -> None:
-    _, (result, _) = overlapped()
-    np.testing.assert_array_equal(result.part_stamps[:, 2, :, 0], result.stamps[:, :, 0])
-    np.testing.assert_array_equal(result.part_stamps[:, 3, :, 0], result.stamps[:, :, 0])
-
-
 def test_what_ran_while_computing_is_what_is_checked() -> None:
     (endpoint, _), (result, _) = overlapped()
     end = endpoint.done.index(f"check {SEEDS_PER_ROUND * 3 + 1} {result.launches}")
@@ -457,36 +332,4 @@ def test_there_is_room_for_fewer_samples_of_five_stamps() -> None:
     assert result.stamps.shape[1] == 2
 
 
-def test_who_stands_by_computes_nothing_while_samples_are_taken() -> None:
-    case = replace(OVERLAPPED, groups="[[0], [1]]", active_group=1)
-    (idle, busy), _ = overlapped(case)
-    assert set(idle.computed) == {0}
-    assert (
-        busy.computed[-ADVERSARIAL_LAUNCHES - 1] == 60
-    )  # the other rank's times count for nothing
-
-
 # -- who takes part ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, (0, 1, 2, 3)),
-        ({"groups": "[[2, 1]]", "concurrent": "all_gather on [[3, 1]]"}, (2, 1, 3)),
-        ({"pair": "3>1"}, (3, 1)),
-        ({"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather"}, (2, 3)),
-        (
-            {"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather on rank % 2"},
-            (0, 1, 2, 3),
-        ),
-    ],
-)
-def test_stamps_are_of_the_ranks_that_communicate(
-    changes: dict[str, Any], expected: tuple[int, ...]
-) -> None:
-    case = replace(CASE, ranks=4, **changes)
-    stamps = np.arange(8.0).reshape(4, 1, 2)
-    assert case.communicating_ranks == expected
-    assert taking_part(case, stamps)[:, 0, 0].tolist() == [2.0 * rank for rank in expected]
-    assert taking_part(case, stamps[:1]).shape == (1, 1, 2)  # one row stands for all ranks

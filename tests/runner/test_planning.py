@@ -11,18 +11,15 @@ import pytest
 
 from ccbench.backends import open_backend
 from ccbench.backends.prerequisites import driver_missing
-from ccbench.cases.axes import PER_GPU, Case
+from ccbench.cases.axes import Case
 from ccbench.errors import BackendUnavailable, MachineError, UsageError
 from ccbench.machine.host import usable_cores
 from ccbench.runner.planning import (
     RunOptions,
-    automatic_backends,
     automatic_ranks,
     case_bytes,
-    devices_missing,
     plan_suite,
     rank_bytes,
-    refusals,
     refuse_few_nodes,
     refuse_idle_devices,
     refuse_what_does_not_fit,
@@ -55,27 +52,6 @@ def test_a_network_is_looked_at_before_anything_runs_and_its_lack_is_said() -> N
     for options in (two, RunOptions()):
         with pytest.raises(MachineError, match="network: 'ib-ndr' is not <kind>"):
             plan_suite(load_suite("quick"), replace(options, network="ib-ndr"))
-
-
-def test_a_run_with_a_named_machine_is_on_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "ccbench.runner.planning.automatic_backends", lambda options: (("cpu",), ("why",))
-    )
-    plan = plan_suite(load_suite("quick"), RunOptions(machine="hgx-h100"))
-    assert {case.backend for case in plan.cases} == {"cpu"}
-
-
-def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Missing:
-        def unavailable(self) -> str:
-            return "no driver; install it"
-
-    monkeypatch.setattr("ccbench.runner.planning.open_backend", lambda name: Missing())
-    backends, notes = automatic_backends(RunOptions())
-    assert backends == ("cpu",)
-    assert notes == ("backend auto: cpu (without nccl: no driver; install it)",)
 
 
 @pytest.mark.parametrize(
@@ -140,47 +116,6 @@ def test_auto_of_launched_ranks_is_refused_where_their_gpus_lack_a_library() -> 
         refuse_idle_devices(RunOptions(launched=launched))
 
 
-def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Backend:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def unavailable(self) -> str | None:
-            return None if self.name == "cuda" else "no NCCL; install it"
-
-    monkeypatch.setattr("ccbench.runner.planning.open_backend", Backend)
-    assert automatic_backends(RunOptions()) == (
-        ("cuda",),
-        ("backend auto: cuda (without nccl: no NCCL; install it)",),
-    )
-
-
-@pytest.fixture
-def no_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver"
-    )
-    monkeypatch.setattr(
-        "ccbench.backends.nccl.driver_missing", lambda: "this machine has no NVIDIA driver"
-    )
-
-
-@pytest.mark.usefixtures("no_driver_here")
-def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lacks() -> None:
-    with_gpus = LaunchedRanks(
-        ("a", "b"), (HostFacts("a", gpus=("H100",)), HostFacts("b", gpus=("H100",)))
-    )
-    without = LaunchedRanks(("a", "b"), (HostFacts("a"), HostFacts("b", no_gpus="no driver")))
-    backends, (note,) = automatic_backends(RunOptions(launched=with_gpus))
-    assert backends == ("nccl",)
-    assert note == "backend auto: nccl (without cuda: this machine has no NVIDIA driver)"
-    backends, (note,) = automatic_backends(RunOptions(launched=without))
-    assert backends == ("cpu",)
-    assert "b: no driver" in note
-
-
 @pytest.mark.parametrize("nodes", [None, 3])
 def test_a_fleet_check_of_fewer_than_four_nodes_is_refused_with_the_command_to_type(
     nodes: int | None,
@@ -188,32 +123,6 @@ def test_a_fleet_check_of_fewer_than_four_nodes_is_refused_with_the_command_to_t
     words = f"this run has {nodes or 1}; start ranks on more, such as srun -N 64 .* ccbench run health"
     with pytest.raises(UsageError, match=words):
         refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=nodes))
-
-
-def test_four_nodes_are_a_fleet_and_one_node_is_enough_for_other_suites() -> None:
-    refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=4))
-    refuse_few_nodes(load_suite("health"), RunOptions())
-
-
-@pytest.mark.parametrize(("gpus", "expected"), [(1, ("cuda",)), (2, ("nccl", "cuda"))])
-def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, gpus: int, expected: tuple[str, ...]
-) -> None:
-    monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
-    monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda root, chosen: gpus)
-    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: None)
-    monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: None)
-    monkeypatch.setattr("ccbench.backends.cuda.cupy_missing", lambda: None)
-    monkeypatch.setattr("ccbench.backends.nccl.cupy_missing", lambda: None)
-    assert automatic_backends(RunOptions(ranks=1))[0] == ("nccl", "cuda")
-    backends, (note,) = automatic_backends(RunOptions())
-    assert backends == expected
-    assert ("without nccl: there is one GPU" in note) is (gpus == 1)
-
-
-def test_the_shipped_allreduce_gives_nccl_a_process_for_each_gpu() -> None:
-    plan = plan_suite(load_suite("allreduce"), RunOptions(machine="hgx-h100", only_plan=True))
-    assert {case.processes for case in plan.cases if case.backend == "nccl"} == {PER_GPU}
 
 
 @pytest.mark.parametrize(
@@ -251,56 +160,6 @@ def test_bytes_of_a_case_are_counted_on_all_ranks_and_on_the_one_with_most(
     assert (case_bytes(case), rank_bytes(case)) == (of_all, of_one)
 
 
-def test_ranks_are_auto_for_processors_where_the_suite_names_a_cpu_backend() -> None:
-    suite = read_suite("{backends: [cpu], sweep: {collective: all_reduce}}")
-    assert all(case.ranks >= 2 for case in plan_suite(suite, RunOptions()).cases)
-
-
-@pytest.mark.parametrize("backend", ["cuda", "cuda-host"])
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
-        (
-            "CCBENCH_KERNEL_CHANNELS",
-            "99",
-            "CCBENCH_KERNEL_CHANNELS: '99' cannot be; write 1 to 64",
-        ),
-        (
-            "CCBENCH_KERNEL_LANES",
-            "33",
-            "CCBENCH_KERNEL_LANES: '33' cannot be; write a multiple of 32",
-        ),
-    ],
-)
-def test_a_variable_of_the_kernels_that_cannot_be_is_told_while_planning(
-    monkeypatch: pytest.MonkeyPatch, backend: str, name: str, value: str, sentence: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match=sentence):
-        plan_suite(load_suite("loopback"), RunOptions(backends=(backend,), only_plan=True))
-
-
-def test_a_backend_without_kernels_does_not_look_at_their_variables(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "99")
-    assert plan_suite(load_suite("quick"), RunOptions(backends=("cpu",))).cases
-
-
-def test_a_plan_says_how_many_cases_there_are_not_and_why() -> None:
-    text = "{backends: [cpu], sweep: {collective: all_reduce, ranks: 4, algorithm: [default, 'hierarchical:3'], "
-    text += "size: [1 KiB, 1 MiB, 4 MiB], mode: [streaming, graph], protocol: [default, ll]}}"
-    plan = plan_suite(read_suite(text), RunOptions())
-    assert len(plan.cases) == 6
-    left_out, more, unsupported = plan.notes
-    assert left_out == "12 more cases left out: cpu has no mode graph"
-    assert more == "6 more cases left out: cpu has no protocol"
-    assert unsupported.startswith("3 cases unsupported by cpu: ")
-    assert "groups of 3 do not divide 4 ranks" in unsupported
-    of_some = plan_suite(read_suite(text), RunOptions(only="default"))
-    assert (len(of_some.cases), of_some.notes) == (3, ())
-
-
 @pytest.mark.parametrize(
     ("processes", "planned"), [(None, {"one"}), ("all", {"one", "per_gpu"})]
 )
@@ -331,37 +190,6 @@ def test_gpus_are_ranks_where_every_sweep_is_on_them_or_has_its_memory_there(
     assert {case.ranks for case in on_devices.cases} == {6}
     on_host = plan_suite(read_suite(MIXED.replace(", memory: device", ""), "s"), options)
     assert {case.ranks for case in on_host.cases} == {max(2, usable_cores())}
-
-
-def test_memory_of_devices_is_refused_by_the_plan_where_there_is_no_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    suite = read_suite(MIXED, "s")
-    monkeypatch.setattr(
-        "ccbench.runner.planning.driver_missing", lambda *root: "no driver; install one"
-    )
-    plan = plan_suite(suite, RunOptions(backends=("nccl", "mpi"), ranks=2))
-    (case,) = (mpi_case for mpi_case in plan.cases if mpi_case.backend == "mpi")
-    reason = "memory: device needs a GPU: no driver; write memory: default"
-    assert refusals([case], devices_missing(RunOptions())) == {case: reason}
-    assert f"1 case unsupported by mpi: {reason}" in plan.notes
-    monkeypatch.setattr("ccbench.runner.planning.driver_missing", lambda *root: None)
-    monkeypatch.setattr("ccbench.runner.planning.cupy_missing", lambda: "no CuPy; install it")
-    assert "no CuPy: install it; write memory: default" in devices_missing(RunOptions())
-    with_gpus = LaunchedRanks(("a",), (HostFacts("a", gpus=("H100",)),))
-    assert devices_missing(RunOptions(launched=with_gpus)) == ""
-    without = LaunchedRanks(("a",), (HostFacts("a", no_gpus="no driver; install one"),))
-    assert "needs a GPU: a: no driver; write" in devices_missing(RunOptions(launched=without))
-
-
-def test_launched_ranks_have_a_process_each() -> None:
-    text = "sweep: {collective: all_reduce, size: 1 KiB, ranks: 2, processes: all}\n"
-    options = RunOptions(backends=("nccl", "mpi"), launch="mpirun -n 2")
-    cases = plan_suite(read_suite(text, "s"), options).cases
-    assert sorted((case.backend, case.processes) for case in cases) == [
-        ("mpi", "one"),
-        ("nccl", "per_gpu"),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases.axes import Case
-from ccbench.cases.measurement import MORE_ROUNDS, Conditions, Measurement, Sampling, Status
+from ccbench.cases.measurement import MORE_ROUNDS, Measurement, Sampling, Status
 from ccbench.results.schema import usual_waits
-from ccbench.runner.measure import EXTRA_ROUNDS_FACTOR, judged, merged, rounds_of
+from ccbench.runner.measure import judged, merged
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
 
@@ -61,19 +61,6 @@ def test_of_several_rounds_the_median_of_what_a_rank_waited_counts() -> None:
     assert usual_waits(()) == usual_waits(((), ())) == []
 
 
-def test_the_processor_time_of_ranks_is_a_mean_over_rounds() -> None:
-    whole = merged(one_round(1.0), one_round(2.0, rank_cpu_share=(0.8, 0.4)))
-    whole = merged(whole, one_round(3.0, rank_cpu_share=(0.8, 0.4)))
-    assert whole.rank_cpu_share == pytest.approx((0.7, 0.6))
-
-
-def test_rounds_of_an_older_run_that_did_not_keep_processor_times_leave_it_to_newer_ones() -> (
-    None
-):
-    whole = merged(one_round(1.0, rank_cpu_share=()), one_round(2.0))
-    assert whole.rank_cpu_share == (0.5, 1.0)
-
-
 @pytest.mark.parametrize("status", [Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY])
 def test_a_round_that_failed_speaks_for_the_case_and_samples_stay(status: Status) -> None:
     whole = merged(one_round(1.0, 2.0), Measurement(CASE, status, "rank 1 died"))
@@ -82,52 +69,6 @@ def test_a_round_that_failed_speaks_for_the_case_and_samples_stay(status: Status
     assert whole.launches_per_sample == 4
     assert whole.stop_reason == ""
     assert judged(whole, Sampling()) == whole
-
-
-def test_a_round_with_wrong_data_makes_the_case_wrong() -> None:
-    whole = merged(
-        one_round(1.0),
-        one_round(2.0, status=Status.WRONG, detail="rank 0: ...", wrong_elements=7),
-    )
-    assert (whole.status, whole.wrong_elements, whole.detail) == (
-        Status.WRONG,
-        7,
-        "rank 0: ...",
-    )
-    assert whole.samples_seconds == (1.0, 2.0)
-
-
-def test_conditions_are_those_of_all_rounds_together() -> None:
-    first = Conditions(1e-7, 2e-7, 0.4, None, 1.0, (0, 1), False, ("core_distance_changed",))
-    then = Conditions(5e-7, 6e-7, 0.2, 0.1, 3.0, (0, 1), False, ())
-    whole = merged(one_round(1.0, conditions=first), one_round(2.0, conditions=then)).conditions
-    assert (whole.core_latency_before_seconds, whole.core_latency_after_seconds) == (1e-7, 6e-7)
-    assert whole.other_cpu_share == pytest.approx(0.25)
-    assert whole.steal_share == 0.1
-    assert whole.flags == ("other_load", "steal", "cpu_contention", "core_distance_changed")
-
-
-def test_samples_without_word_of_rounds_were_one_round() -> None:
-    assert rounds_of(one_round(1.0, 2.0, round_samples=())) == (2,)
-    assert rounds_of(Measurement(CASE, Status.FAILED)) == ()
-
-
-@pytest.mark.parametrize(
-    ("rounds", "spread", "reason"),
-    [
-        (5, 0.0, MORE_ROUNDS),
-        (6, 0.0, "interval"),
-        (6, 1.0, MORE_ROUNDS),
-        (EXTRA_ROUNDS_FACTOR * 6 - 1, 1.0, MORE_ROUNDS),
-        (EXTRA_ROUNDS_FACTOR * 6, 1.0, "maximum of rounds"),
-    ],
-)
-def test_a_case_is_visited_until_it_is_narrow_but_not_for_ever(
-    rounds: int, spread: float, reason: str
-) -> None:
-    samples = [1.0 + spread * (number % 3) for number in range(rounds)]
-    whole = one_round(*samples, round_samples=(1,) * rounds)
-    assert judged(whole, Sampling(rounds=6)).stop_reason == reason
 
 
 def test_where_any_interval_is_narrow_enough_no_case_is_visited_again() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,13 +19,11 @@ from ccbench.errors import (
     BackendUnavailable,
     CannotStart,
     CcbenchError,
-    MachineError,
     RunFolderError,
     SuiteError,
     UsageError,
 )
 from ccbench.machine.host import Terminated
-from ccbench.model.context import PredictionContext
 from ccbench.results import Run, load_run
 from ccbench.runner.planning import RunOptions, check_output, plan_suite
 from ccbench.runner.progress import Progress
@@ -236,20 +233,6 @@ def test_a_fault_that_comes_back_with_the_same_words_skips_the_rest_of_its_kind_
     assert (again.exit_code, again.counts) == (0, {Status.OK: 7})
 
 
-@pytest.mark.parametrize("between", [status_of(Status.FAILED, "something else"), good])
-def test_faults_with_other_words_or_a_good_case_between_them_skip_nothing(
-    teams: Teams, between: Answer
-) -> None:
-    names = ["all_reduce", "broadcast", "gather", "reduce", "all_gather", "all_to_all"]
-    teams.answers = {
-        **dict.fromkeys(names, status_of(Status.FAILED, "the same")),
-        "gather": between,
-    }
-    outcome = run(teams, names)
-    assert [name for name, _ in teams.measured] == names
-    assert Status.SKIPPED not in outcome.counts
-
-
 @pytest.mark.parametrize(
     ("refusal", "status"),
     [(BackendUnavailable, Status.FAILED), (CannotRun, Status.UNSUPPORTED)],
@@ -279,20 +262,6 @@ def test_a_backend_that_can_start_no_team_ends_the_run_at_once(teams: Teams) -> 
     teams.answers["broadcast"] = gone
     outcome = run(teams)
     assert (outcome.exit_code, outcome.counts) == (5, {Status.OK: 1, Status.SKIPPED: 2})
-
-
-def test_ranks_that_refused_once_are_asked_again_and_the_run_is_partial(teams: Teams) -> None:
-    teams.refusals_left, teams.refusal = 1, CannotRun
-    outcome = run(teams, ["all_reduce", "barrier"])
-    assert statuses(outcome.folder) == {"all_reduce": "unsupported", "barrier": "ok"}
-    assert (outcome.exit_code, outcome.unfinished) == (5, 1)
-
-
-def test_rounds_go_round_and_keep_the_launches_that_the_first_one_found(teams: Teams) -> None:
-    run(teams, rounds=6)
-    assert [name for name, _ in teams.measured] == COLLECTIVES * 6
-    assert [sampling.launches for _, sampling in teams.measured] == [0] * 3 + [3] * 15
-    assert teams.measured[0][1].budget_seconds == pytest.approx(0.010 / 6)
 
 
 @pytest.mark.parametrize(
@@ -326,14 +295,6 @@ def test_a_signal_while_teams_are_closed_interrupts_a_run_that_keeps_its_cases(
     assert outcome.counts == {Status.OK: 3}
 
 
-def test_a_run_out_of_time_says_so_and_resumes(teams: Teams) -> None:
-    outcome = run(teams, time_limit_seconds=0.0)
-    assert (outcome.exit_code, outcome.counts) == (5, {Status.SKIPPED: 3})
-    assert teams.measured == []
-    again = run(teams, resume=outcome.folder)
-    assert (again.exit_code, again.counts) == (0, {Status.OK: 3})
-
-
 def test_a_case_that_the_runs_own_limit_cut_is_not_called_hung(teams: Teams) -> None:
     def cut(case: Case, sampling: Sampling) -> Measurement:
         time.sleep(2.1)
@@ -352,22 +313,6 @@ def larger(case: Case, times: int = 2) -> Case:
 
 def sizes(folder: Path) -> list[tuple[str, int]]:
     return [(point.collective, point.size_bytes) for point in load_run(folder).points]
-
-
-def test_a_guide_adds_cases_once_nothing_is_left_until_it_knows_no_more(teams: Teams) -> None:
-    looks: list[tuple[int, int]] = []
-
-    def guide(left: Sequence[Case], measured: Run) -> list[Case]:
-        looks.append((len(left), len(measured.points)))
-        if left:
-            return list(left)
-        case = case_of({"suite": "tiny", **asked_of(measured.points[1])})
-        return [case, larger(case)]  # what was measured is not measured again
-
-    outcome = run(teams, ["barrier", "broadcast"], guides={"speed": guide})
-    assert looks == [(2, 0), (0, 2), (0, 3)]
-    assert (outcome.exit_code, outcome.counts) == (0, {Status.OK: 3})
-    assert load_run(outcome.folder).manifest.planned_cases == 3
 
 
 def test_a_guide_of_another_verdict_is_not_asked(teams: Teams) -> None:
@@ -432,25 +377,6 @@ def test_resume_tries_ranks_again_that_did_not_start(teams: Teams) -> None:
     assert run(teams, resume=outcome.folder).counts == {Status.OK: 3}
 
 
-def test_resume_adds_the_rounds_that_are_missing(teams: Teams) -> None:
-    rounds = 0
-
-    def twice(case: Case, sampling: Sampling) -> Measurement:
-        nonlocal rounds
-        rounds += 1
-        if rounds == 3:
-            raise KeyboardInterrupt
-        return good(case, sampling)
-
-    teams.answers["barrier"] = twice
-    outcome = run(teams, ["barrier"], rounds=6)
-    assert outcome.exit_code == 130
-    run(teams, ["barrier"], rounds=6, resume=outcome.folder)
-    (point,) = load_run(outcome.folder).points
-    assert point.round_samples == (5,) * 6
-    assert len(point.samples_seconds) == 30
-
-
 @pytest.mark.parametrize(
     ("name", "collectives", "options"),
     [
@@ -466,15 +392,6 @@ def test_resume_refuses_another_run(
         run(teams, collectives, resume=outcome.folder, **options)
     # The refusal let go of the folder.
     assert run(teams, resume=outcome.folder).exit_code == 0
-
-
-def test_a_backend_that_cannot_work_here_ends_the_run_before_it_begins(
-    teams: Teams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Teams, "unavailable", lambda self: "no such hardware; buy some")
-    with pytest.raises(BackendUnavailable, match="backend cpu: no such hardware; buy some"):
-        run(teams)
-    assert not (teams.folder / "out").exists()
 
 
 @pytest.mark.parametrize("lacking", ["", "this machine has no NVIDIA driver"])
@@ -532,35 +449,6 @@ def test_racks_of_ranks_that_no_launcher_starts_are_refused(
         run(teams, racks=tmp_path / "racks")
 
 
-def test_a_machine_that_is_not_known_leaves_no_folder(teams: Teams) -> None:
-    with pytest.raises(MachineError, match="nosuch"):
-        run(teams, machine="nosuch")
-    assert not (teams.folder / "out").exists()
-
-
-def test_a_folder_that_never_got_a_case_is_taken_away(
-    teams: Teams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ccbench.runner.run.detect", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(teams)
-    assert not (teams.folder / "out").exists()
-
-
-def test_a_team_that_died_while_idle_is_replaced_and_costs_no_case(teams: Teams) -> None:
-    def dying(case: Case, sampling: Sampling) -> Measurement:
-        teams.died = True
-        return good(case, sampling)
-
-    teams.answers["all_reduce"] = dying
-    outcome = run(teams)
-    assert outcome.counts == {Status.OK: 3}
-    assert teams.opened == 2
-
-
 def test_a_parameter_that_an_algorithm_does_not_have_is_refused_in_the_plan(
     tmp_path: Path,
 ) -> None:
@@ -578,39 +466,6 @@ def test_a_run_without_time_is_refused() -> None:
 def test_a_run_in_which_nothing_could_run_is_not_fine(teams: Teams) -> None:
     outcome = run(teams, ["scatter"])
     assert (outcome.counts, outcome.exit_code) == ({Status.UNSUPPORTED: 1}, 5)
-
-
-def test_a_team_is_started_with_the_settings_of_its_cases(teams: Teams) -> None:
-    teams.settings = {"broadcast": "2"}
-    run(teams, rounds=2)
-    assert [request.environment for request in teams.requests] == [(), (("WAY", "2"),)]
-
-
-def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
-    teams: Teams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ccbench.runner.run.MOST_COSTLY_TEAMS", 1)
-    names = ["all_reduce", "broadcast", "reduce", "all_gather"]
-    teams.settings = {"all_reduce": "0", "all_gather": "0", "broadcast": "1", "reduce": "2"}
-    declared_as(monkeypatch, device=Device.GPU)
-    outcome = run(teams, names, rounds=6)
-    assert [dict(request.environment)["WAY"] for request in teams.requests] == [
-        "0",
-        "1",
-        "2",
-        "1",
-        "0",
-    ]
-    first = ["all_reduce", "all_gather"] * 3
-    once = ["broadcast"] * 3
-    assert [name for name, _ in teams.measured] == [
-        *first,
-        *once,
-        *["reduce"] * 6,
-        *once,
-        *first,
-    ]
-    assert {len(point.round_samples) for point in load_run(outcome.folder).points} == {6}
 
 
 def test_a_resumed_run_gives_each_block_the_rounds_that_are_missing(
@@ -632,54 +487,6 @@ def test_a_resumed_run_gives_each_block_the_rounds_that_are_missing(
     assert [name for name, _ in teams.measured] == ["broadcast"] * 6 + ["all_reduce"] * 3
 
 
-class Counted(Progress):
-    """Keeps what a person would see: the rounds left after each round."""
-
-    def __init__(self) -> None:
-        self.left: list[int] = []
-
-    def started(self, left: int) -> None:
-        self.left.append(left)
-
-    def case_finished(self, measurement: Measurement, prediction: object, left: int) -> None:
-        self.left.append(left)
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("unclear", [0, 1, 3])
-def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(
-    teams: Teams, unclear: int
-) -> None:
-    def spread(case: Case, sampling: Sampling) -> Measurement:
-        scale = 1 + len(teams.measured) % 7
-        return replace(good(case, sampling), samples_seconds=(scale * 1e-6,) * 5)
-
-    teams.answers = dict.fromkeys(COLLECTIVES[:unclear], spread)
-    progress = Counted()
-    run(teams, rounds=6, progress=progress)
-    assert len(progress.left) == 1 + 18 + 6 * unclear
-    assert progress.left[0] == 3 * 6
-    assert progress.left.index(0) == len(progress.left) - 1
-
-
-def test_what_a_library_says_it_ran_is_what_is_predicted(
-    teams: Teams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    choices: list[tuple[str, str]] = []
-
-    def predict(
-        self: PredictionContext, case: Case, algorithm_used: str = "", protocol_used: str = ""
-    ) -> None:
-        choices.append((algorithm_used, protocol_used))
-
-    monkeypatch.setattr(PredictionContext, "predict", predict)
-    teams.answers["all_reduce"] = lambda case, sampling: replace(
-        good(case, sampling), algorithm_used="tree", protocol_used="ll"
-    )
-    run(teams, ["all_reduce"])
-    assert set(choices) == {("tree", "ll")}
-
-
 @pytest.mark.parametrize("refusal", [BackendUnavailable, CannotRun])
 def test_a_round_that_could_not_start_takes_nothing_from_those_before(
     teams: Teams, refusal: type[CcbenchError]
@@ -698,23 +505,6 @@ def test_a_round_that_could_not_start_takes_nothing_from_those_before(
     )
     assert (measured.stop_reason, len(measured.round_samples)) == (NO_TEAM, 1)
     assert outcome.exit_code == 4
-
-
-def test_what_results_are_shown_with_is_imported_before_the_first_case(
-    teams: Teams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (teams.folder / "shows_results.py").write_text("")
-    monkeypatch.syspath_prepend(teams.folder)
-    imported: list[bool] = []
-
-    def look(case: Case, sampling: Sampling) -> Measurement:
-        imported.append("shows_results" in sys.modules)
-        return good(case, sampling)
-
-    teams.answers["all_reduce"] = look
-    run(teams, ["all_reduce"], reading_modules=("shows_results",))
-    assert imported == [True]
-    del sys.modules["shows_results"]
 
 
 def test_ranks_that_a_launcher_started_cannot_be_started_for_each_round(

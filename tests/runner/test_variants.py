@@ -232,15 +232,6 @@ def test_a_backend_without_a_library_file_refuses_one_in_one_line() -> None:
     assert open_backend("gloo").unsupported(replace(gloo, started_with=Variant("new"))) is None
 
 
-def test_what_the_case_sets_no_variant_may_set() -> None:
-    ring = replace(
-        named("a", environment=(("NCCL_ALGO", "Tree"),)), backend="nccl", algorithm="ring"
-    )
-    sentence = "variant a: NCCL_ALGO is set by the library or the case already; leave it out"
-    assert open_backend("nccl").unsupported(ring) == sentence
-    assert open_backend("nccl").unsupported(replace(ring, algorithm="default")) is None
-
-
 def test_ranks_of_nccl_load_the_variants_library_before_any_other() -> None:
     new = replace(named("new", library="/opt/libnccl.so.2"), backend="nccl")
     assert open_backend("nccl").environment(new) == (("LD_PRELOAD", "/opt/libnccl.so.2"),)

@@ -41,53 +41,9 @@ def test_a_calibrated_time_is_never_below_the_links_nominal_rates(factors: list[
         assert np.all(calibration.seconds(request) >= floor_seconds(CLUSTER, request))
 
 
-def test_far_from_what_was_seen_the_correction_fades() -> None:
-    usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", SIZES), shipped().table)
-    factors = [1.0] * (len(SIZES) - 1) + [1.5]
-    observation = Observation(
-        CLUSTER, LibraryRequest("all_reduce", SIZES), tuple((usual * factors).tolist())
-    )
-    calibration = calibrate([observation])
-    request = LibraryRequest("all_reduce", (SIZES[-1], SIZES[-1] * 4, SIZES[-1] * 4**8))
-    left = np.log(
-        calibration.seconds(request) / seconds_of(CLUSTER, request, calibration.constants.table)
-    )
-    assert left[1] == pytest.approx(left[0] / 2)
-    assert abs(left[2]) < 0.01 * abs(left[0])
-
-
 def test_no_points_are_refused() -> None:
     with pytest.raises(MachineError, match="no points; give at least one size"):
         calibrate([measured().taking([])])
-
-
-def test_one_slow_small_size_moves_small_sizes_of_all_collectives_and_hardly_large_ones() -> (
-    None
-):
-    usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", (1 << 10,)), shipped().table)
-    observation = Observation(
-        CLUSTER, LibraryRequest("all_reduce", (1 << 10,)), (2 * float(usual[0]),)
-    )
-    calibration = calibrate([observation])
-    assert calibration.seconds(observation.request) == pytest.approx(observation.seconds)
-    for collective in ("all_reduce", "all_gather"):
-        request = LibraryRequest(collective, (8, 8 << 10, 1 << 32))
-        ratios = calibration.seconds(request) / seconds_of(CLUSTER, request, shipped().table)
-        assert ratios[:2].min() > 1.2, collective
-        assert ratios[2] == pytest.approx(1.0, abs=0.02), collective
-
-
-def test_one_large_size_moves_rates_and_hardly_latencies() -> None:
-    usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", (1 << 30,)), shipped().table)
-    observation = Observation(
-        CLUSTER, LibraryRequest("all_reduce", (1 << 30,)), (1.2 * float(usual[0]),)
-    )
-    request = LibraryRequest("all_reduce", (8, 1 << 31))
-    ratios = calibrate([observation]).seconds(request) / seconds_of(
-        CLUSTER, request, shipped().table
-    )
-    assert ratios[0] == pytest.approx(1.0, abs=0.05)
-    assert ratios[1] > 1.05
 
 
 @given(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model import Prediction, PredictionInterval
+from ccbench.model import Prediction
 from ccbench.model.cluster import library_points, open_cluster
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
@@ -22,10 +22,8 @@ from ccbench.model.library.intervals import (
     false_alarms,
     intervals,
     kind_of,
-    regime_of,
     residuals,
     typicality,
-    without,
 )
 from tests.model.library.systems import (
     A100,
@@ -67,11 +65,6 @@ def prediction(seconds: float = 1.0, share: float = 0.5, bound: float = 0.0) -> 
     return Prediction(bound, seconds, seconds * (1 - share), seconds * share, "")
 
 
-def edges(prediction: Prediction) -> PredictionInterval:
-    assert prediction.interval is not None
-    return prediction.interval
-
-
 def test_every_prediction_of_a_library_carries_an_interval_and_says_what_it_is_from() -> None:
     cluster = open_cluster("hgx-h100", 2, "ib-ndr-400x8")
     for point in library_points(cluster, LibraryRequest("all_reduce", (8, 1 << 20, 1 << 30))):
@@ -102,58 +95,12 @@ def test_edges_are_in_order_positive_and_never_below_the_bound(
     assert all(np.isfinite(time) and time >= seconds * bound_share for time in times)
 
 
-def test_where_transfers_rule_intervals_are_narrower() -> None:
-    small, large = intervals(clustered(H100, 2), [prediction(share=0.0), prediction(share=1.0)])
-    assert (
-        large.high_95_seconds / large.low_95_seconds
-        < small.high_95_seconds / small.low_95_seconds
-    )
-
-
-def test_where_launches_are_not_known_intervals_reach_as_far_as_for_one_thread_of_all_gpus() -> (
-    None
-):
-    cluster = open_cluster("hgx-h100")
-    asked = LibraryRequest("all_reduce", (8, 1 << 30))
-    known, unknown, all_by_one = (
-        [point.prediction for point in library_points(cluster, request)]
-        for request in (
-            asked,
-            replace(asked, launch_known=False),
-            replace(asked, gpus_per_process=8),
-        )
-    )
-    assert [one.predicted_seconds for one in unknown] == [
-        one.predicted_seconds for one in known
-    ]
-    for one, own, slow in zip(
-        map(edges, unknown), map(edges, known), map(edges, all_by_one), strict=True
-    ):
-        assert one.low_80_seconds == own.low_80_seconds
-        assert one.high_95_seconds == max(own.high_95_seconds, slow.high_95_seconds)
-        assert "1 to 8 GPUs" in one.origin
-    assert edges(unknown[0]).high_80_seconds > edges(known[0]).high_80_seconds
-
-
 def test_systems_like_the_one_at_hand_weigh_more() -> None:
     own, residuals = learned(0.5, 0.5), learned(-0.5, -0.5, kind=kind_of(clustered(A100, 2)))
     both = replace(own, systems=own.systems + residuals.systems, tail_80=(0.4,) * 3)
     (interval,) = intervals(H100, [prediction()], both)
     assert interval.low_80_seconds > 1.0
     assert "4 systems, 2 of them like this one" in interval.origin
-
-
-def test_each_system_weighs_the_same_whatever_its_number_of_rows() -> None:
-    residuals = learned(0.0, 0.0, 1.0)
-    long = replace(
-        residuals.systems[2],
-        transfer_shares=residuals.systems[2].transfer_shares * 50,
-        log_ratios=residuals.systems[2].log_ratios * 50,
-    )
-    repeated = replace(residuals, systems=(*residuals.systems[:2], long))
-    assert intervals(H100, [prediction()], repeated) == intervals(
-        H100, [prediction()], residuals
-    )
 
 
 @pytest.mark.parametrize(
@@ -181,17 +128,6 @@ def test_a_kind_names_what_systems_have_in_common(
     assert kind_of(system) == kind
 
 
-def test_regimes_end_where_the_bands_of_scores_do() -> None:
-    sizes = (0, 32 << 10, (32 << 10) + 1, 32 << 20, (32 << 20) + 1)
-    assert [regime_of(size) for size in sizes] == [
-        "latency",
-        "latency",
-        "middle",
-        "middle",
-        "large",
-    ]
-
-
 def test_a_system_much_slower_than_all_is_slow_and_one_like_them_is_not() -> None:
     residuals = learned(*np.linspace(-0.2, 0.2, 31))
     sizes, predicted = (1 << 30, 1 << 31), (1.0, 2.0)
@@ -203,14 +139,6 @@ def test_a_system_much_slower_than_all_is_slow_and_one_like_them_is_not() -> Non
     assert (usual.slow, usual.fast) == (False, False)
     assert (fast.slow, fast.fast) == (False, True)
     assert slow.ratio == pytest.approx(5.0)
-
-
-def test_regimes_that_are_looked_at_together_share_the_chance_of_an_alarm() -> None:
-    residuals = learned(*np.linspace(-0.2, 0.2, 31))
-    typicalities = typicality(
-        H100, (8, 1 << 20, 1 << 30), (1.0, 1.0, 1.0), (9.0, 9.0, 9.0), residuals
-    )
-    assert [at.p_slow for at in typicalities.values()] == pytest.approx([3 / 32] * 3)
 
 
 def test_a_factor_that_healthy_systems_show_is_not_called_slow_however_rare() -> None:
@@ -229,11 +157,6 @@ def test_what_ships_calls_few_of_its_own_systems_slow() -> None:
     flagged, count = false_alarms()
     assert count == len(residuals().systems)
     assert flagged <= 0.05 * count
-
-
-def test_a_system_that_is_left_out_is_gone() -> None:
-    residuals = learned(0.1, 0.2)
-    assert [system.name for system in without("system 0", residuals).systems] == ["system 1"]
 
 
 @pytest.mark.parametrize(

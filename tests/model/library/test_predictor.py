@@ -27,7 +27,6 @@ from ccbench.model.library.constants import (
 from ccbench.model.library.costs import protocols
 from ccbench.model.library.predictor import (
     busy_seconds,
-    launch_floor_seconds,
     predict_library,
     seconds_of,
 )
@@ -174,14 +173,6 @@ def test_protocols_are_those_that_links_and_networks_allow(
     assert protocols(shapes("all_reduce", system)[0], system) == expected
 
 
-def test_small_sizes_go_by_ll_and_large_ones_by_simple() -> None:
-    points = predict_library(A100, LibraryRequest("all_reduce", (8, 1 << 34)))
-    assert [(point.algorithm, point.protocol) for point in points] == [
-        ("ring", "ll"),
-        ("ring", "simple"),
-    ]
-
-
 @pytest.mark.parametrize(
     "request_",
     [
@@ -197,57 +188,6 @@ def test_multicast_is_not_for_every_request(request_: dict[str, object]) -> None
     assert (
         predict_library(H100, LibraryRequest("all_reduce", (1 << 34,)))[0].algorithm == "nvls"
     )
-
-
-def test_in_network_reduction_beats_rings_on_many_nodes() -> None:
-    adding = clustered(H100, 32, replace(NDR, in_network_reduction=True))
-    request = LibraryRequest("all_reduce", (1 << 20, 1 << 33))
-    assert {point.algorithm for point in predict_library(adding, request)} == {"collnet"}
-    assert np.all(
-        seconds_of(adding, request, TABLE) < seconds_of(clustered(H100, 32), request, TABLE)
-    )
-
-
-def test_pat_is_for_small_sizes_of_many_lone_gpus() -> None:
-    points = predict_library(lone(256), LibraryRequest("all_gather", (1 << 13, 1 << 34)))
-    assert [point.algorithm for point in points] == ["pat", "ring"]
-
-
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_one_rank_sends_nothing(collective: str) -> None:
-    (point,) = predict_library(
-        replace(A100, ranks_per_node=1), LibraryRequest(collective, (1 << 20,))
-    )
-    assert point.bottleneck == "one rank: nothing is sent"
-    assert point.bandwidth_seconds == 0
-
-
-def test_what_does_not_exist_is_refused_with_the_menu() -> None:
-    with pytest.raises(
-        MachineError, match=r"algorithm nvls and protocol default: not on A100; there are ring"
-    ):
-        predict_library(A100, LibraryRequest("all_reduce", (8,), algorithm="nvls"))
-
-
-def test_no_sizes_are_no_points() -> None:
-    assert predict_library(A100, LibraryRequest("all_reduce", ())) == ()
-
-
-def test_one_thread_launches_on_its_gpus_one_after_the_other() -> None:
-    eight = LibraryRequest("all_reduce", (8,), gpus_per_process=8)
-    floor = launch_floor_seconds(A100, eight, TABLE)
-    assert floor == pytest.approx(8 * TABLE["launch_us"] * 1e-6)
-    (point,) = predict_library(A100, eight)
-    assert point.latency_seconds == floor
-    assert point.bottleneck.startswith("launches: ")
-
-
-def test_grouped_sends_are_launched_peer_by_peer() -> None:
-    floors = [
-        launch_floor_seconds(clustered(H100, nodes), LibraryRequest("all_to_all", (8,)), TABLE)
-        for nodes in (2, 128)
-    ]
-    assert floors[1] - floors[0] == pytest.approx((1023 - 15) * TABLE["launch_peer_us"] * 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -273,32 +213,6 @@ def test_the_costliest_term_is_named(
 ) -> None:
     (point,) = predict_library(system, request_)
     assert point.bottleneck.startswith(beginning)
-
-
-def test_hops_are_counted_in_the_explanation() -> None:
-    (point,) = predict_library(
-        clustered(A100, 2, HDR), LibraryRequest("all_reduce", (8,), algorithm="ring")
-    )
-    assert "26 x " in point.bottleneck
-    assert "4 x " in point.bottleneck
-
-
-@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
-@pytest.mark.parametrize("system", [H100, replace(B200, ranks_per_node=72)])
-def test_switches_gather_only_when_told_to(collective: str, system: LibrarySystem) -> None:
-    sizes = tuple(2**power for power in range(3, 35))
-    assert {
-        point.algorithm for point in predict_library(system, LibraryRequest(collective, sizes))
-    } == {"ring"}
-    forced = LibraryRequest(collective, sizes, algorithm="nvls")
-    assert {point.algorithm for point in predict_library(system, forced)} == {"nvls"}
-
-
-def test_the_parts_of_a_latency_are_told_largest_first_and_add_up() -> None:
-    (point,) = predict_library(H100, LibraryRequest("all_reduce", (1 << 15,), algorithm="nvls"))
-    hop = 12.5 * shipped().table["hop.switch"]
-    assert f"(2 x {hop:.4g} us inside a node)" in point.bottleneck
-    assert point.latency_seconds == pytest.approx(2 * hop * 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -439,18 +353,6 @@ def test_several_reasons_are_all_given_and_where_nothing_was_learned_everything_
     assert "nothing was learned" in reasons(H100, REQUEST, STARTS)[0]
 
 
-def test_points_carry_the_reason_size_by_size() -> None:
-    points = predict_library(H100, LibraryRequest("all_reduce", (8, 1 << 40)), LEARNED)
-    assert [bool(point.extrapolated) for point in points] == [False, True]
-
-
-def test_generations_of_one_network_are_one_family() -> None:
-    systems = (
-        clustered(H100, 2, replace(NDR, word=word)) for word in ("ib", "ib-hdr", "ib-ndr")
-    )
-    assert {system.network_family for system in systems} == {"ib"}
-
-
 SYSTEMS = [
     clustered(H100, 2),
     clustered(MI300X, 2),
@@ -481,19 +383,6 @@ def test_no_rank_moves_less_than_it_must_and_the_busiest_counts(rows: list[list[
     assert loads.rank == pytest.approx(busiest)
     assert loads.inside == pytest.approx(busiest)
     assert loads.node == loads.nic == 0
-
-
-def test_a_full_mesh_waits_for_the_link_between_the_pair_with_most_to_exchange() -> None:
-    rows = [[0] * 8 for _ in range(8)]
-    rows[2][5] = 1
-    assert uneven_loads(MI300X, str(rows)).inside == pytest.approx(7)
-    assert uneven_loads(H100, str(rows)).inside == pytest.approx(1)
-
-
-def test_a_rank_that_all_send_to_is_reached_through_its_own_nic() -> None:
-    loads = uneven_loads(clustered(H100, 2), "hot:1")
-    # Eight ranks of the other node, through one of eight NICs.
-    assert (loads.node, loads.nic) == (8, 64)
 
 
 def test_a_matrix_too_large_to_look_at_is_refused() -> None:

@@ -7,14 +7,11 @@ ones the median error there of systems that the model has not seen (docs/model.m
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from statistics import median
 
 import pytest
-import yaml
 
 from ccbench.collectives import collective
-from ccbench.model.library import LibraryRequest, LibrarySystem, NetworkPorts
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.predictor import predict_library
 from tests.model.library.systems import A100, B200, H100, HDR, MI300X, NDR, clustered
 
@@ -112,24 +109,3 @@ def test_small_sizes_take_as_long_as_published(
 ) -> None:
     (point,) = predict_library(system, request_)
     assert point.seconds * 1e6 == pytest.approx(microseconds, rel=0.24)
-
-
-@pytest.mark.parametrize(
-    ("collective_name", "most"),
-    [("all_reduce", 0.05), ("all_gather", 0.1), ("reduce_scatter", 0.1), ("all_to_all", 0.12)],
-)
-def test_rates_of_a_cluster_that_taught_nothing_are_near_on_any_nodes_and_gpus_a_node(
-    collective_name: str, most: float
-) -> None:
-    tables = yaml.safe_load((Path(__file__).parent / "meta_h100.yaml").read_text())
-    errors = []
-    for nodes, rates in tables[collective_name].items():
-        for gpus, published in rates.items():
-            ports = NetworkPorts("roce", 50e9, gpus)
-            node = replace(H100, ranks_per_node=gpus)
-            system = clustered(node, nodes, ports) if nodes > 1 else node
-            request = LibraryRequest(collective_name, (8 * GIB,), multicast_off=True)
-            (point,) = predict_library(system, request)
-            errors.append(abs(point.seconds * published * 1e9 / point.size_bytes - 1))
-    assert len(errors) == 23
-    assert median(errors) <= most

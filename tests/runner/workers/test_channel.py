@@ -33,7 +33,7 @@ from ccbench.runner.workers.channel import (
     own_addresses,
     version_mismatch,
 )
-from ccbench.runner.workers.messages import Hello, this_network, this_place
+from ccbench.runner.workers.messages import Hello, this_place
 from ccbench.runner.workers.session import (
     Session,
     endpoint,
@@ -129,61 +129,6 @@ def test_whoever_waits_for_peers_hears_that_the_runner_is_gone() -> None:
     ours.close()
 
 
-def test_a_listener_is_on_loopback_unless_there_are_several_hosts() -> None:
-    with Listener() as listener:
-        assert [address.rpartition(":")[0] for address in listener.addresses] == [LOOPBACK]
-    with Listener(several_hosts=True) as listener:
-        hosts = [address.rpartition(":")[0].strip("[]") for address in listener.addresses]
-        assert hosts == [*own_addresses(), LOOPBACK]
-
-
-def test_hosts_are_reached_by_every_address_of_theirs(tmp_path: Path) -> None:
-    (tmp_path / "proc/net").mkdir(parents=True)
-    (tmp_path / "proc/net/if_inet6").write_text(
-        "00000000000000000000000000000001 01 80 10 80       lo\n"
-        "20010db8000000000000000000000007 02 40 00 80     eth0\n"
-        "fe80000000000000000000000000abcd 02 40 20 80     eth0\n"
-    )
-    if not socket.has_dualstack_ipv6():
-        pytest.skip("this kernel has no IPv6")
-    (tmp_path / "proc/net/fib_trie").write_text(
-        "Main:\n  |-- 10.0.0.0\n     /24 link UNICAST\n  |-- 10.0.0.7\n     /32 host LOCAL\n"
-        "  |-- 10.0.0.255\n     /32 link BROADCAST\n  |-- 127.0.0.1\n     /32 host LOCAL\n"
-    )
-    assert own_addresses(Files(tmp_path)) == ["10.0.0.7", "2001:db8::7"]
-    with Listener(several_hosts=True) as listener:
-        port = listener.addresses[-1].rpartition(":")[2]
-        for address in (f"[::1]:{port}", f"127.0.0.1:{port}"):
-            assert_open(*joined(listener, f"{address}|{key_of(listener)}"))
-
-
-def test_a_stranger_at_the_leaders_address_who_says_nothing_is_passed_by(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(channel, "LISTENER_SECONDS", 1)
-    with socket.create_server((LOOPBACK, 0)) as stranger, Listener() as listener:
-        port = stranger.getsockname()[1]
-        theirs, ours = joined(listener, f"{LOOPBACK}:{port} {listener.address}")
-        time.sleep(1.2)  # who has proven itself may be silent for longer
-        assert_open(theirs, ours)
-
-
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="not on this system")
-def test_what_a_vanished_host_leaves_unanswered_breaks_the_connection_in_a_minute() -> None:
-    with Listener() as listener:
-        ends = joined(listener)
-    for connection in ends:
-        with socket.socket(fileno=os.dup(connection.fileno())) as line:
-            idle, often, times = (
-                line.getsockopt(socket.IPPROTO_TCP, option)
-                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-            )
-            assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-            assert idle + often * times == 60
-            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
-        connection.close()
-
-
 def test_whoever_drips_bytes_is_hung_up_on_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes soon enough; all of them do not."""
     monkeypatch.setattr(channel, "PROOF_SECONDS", 0.5)
@@ -200,19 +145,6 @@ def _drip(stranger: socket.socket, listener: Listener, deadline: float) -> None:
     while time.monotonic() < deadline:
         assert let_in(listener, 1, seconds=0.05) == []
         stranger.sendall(b"\0")
-
-
-def test_addresses_that_lead_nowhere_are_tried_beside_the_right_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(channel, "LISTENER_SECONDS", 60)
-    strangers = [socket.create_server((LOOPBACK, 0)) for _ in range(4)]
-    with Listener() as listener:
-        ports = [stranger.getsockname()[1] for stranger in strangers]
-        wrong = [*(f"{LOOPBACK}:{port}" for port in ports), "no.such.host:1"]
-        assert_open(*joined(listener, " ".join([*wrong, listener.address])))
-    for stranger in strangers:
-        stranger.close()
 
 
 def test_a_leader_that_is_reached_twice_sees_one_rank() -> None:
@@ -355,26 +287,6 @@ def test_silent_connections_from_one_host_keep_no_rank_out() -> None:
         assert "that did not prove in time to know the key" in listener.strangers()
 
 
-def test_the_host_with_most_places_loses_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank of another host, however slow, keeps its place."""
-    monkeypatch.setattr(channel, "MOST_UNAUTHENTICATED", 4)
-    with Listener() as listener, ExitStack() as held:
-        host, _, port = listener.addresses[0].rpartition(":")
-        slow = socket.create_connection((host, int(port)), source_address=("127.0.0.3", 0))
-        held.enter_context(slow)
-        for _ in range(20):
-            held.enter_context(socket.create_connection((host, int(port))))
-            assert let_in(listener, 1, seconds=0.02) == []
-        key = bytes.fromhex(key_of(listener))
-        with Connection(slow.detach()) as connection:
-            session = session_with_listener(connection, key, f"{host} port {port}")
-        session.send_bytes(greeting())
-        session.send_bytes(HELLO.as_json())
-        (theirs,) = let_in(listener, 1)
-        assert session.recv_bytes() == greeting()
-        assert_open(theirs, session)
-
-
 def test_a_rank_that_has_lost_its_place_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     rest = [EOFError, ConnectionResetError]
 
@@ -387,15 +299,6 @@ def test_a_rank_that_has_lost_its_place_tries_again(monkeypatch: pytest.MonkeyPa
     with Listener() as listener:
         assert_open(*joined(listener))
         assert listener.strangers().startswith("turned away: 2 connections")
-
-
-def test_loopback_of_another_host_is_not_dialled() -> None:
-    with Listener() as listener:
-        there = listener.address.replace(f"@{this_network()}", "@another")
-        with pytest.raises(Unreachable, match=r"other hosts have no way to 127\.0\.0\.1"):
-            connect(there, HELLO)
-        assert listener.peers(0.1) == []
-        assert not listener.turned_away
 
 
 def test_bridges_inside_a_host_are_no_way_to_it_and_those_on_a_card_are(tmp_path: Path) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from ccbench.machine.files import Files
-from ccbench.runner.workers.cleanup import CLOCK_STEP_SECONDS, FileCleanup, shared_memory_files
+from ccbench.runner.workers.cleanup import FileCleanup
 from tests.faults.traces import SHARED_MEMORY
 
 needs_shared_memory = pytest.mark.skipif(
@@ -35,36 +33,6 @@ def mapped(path: Path, rights: int = mmap.PROT_READ | mmap.PROT_WRITE) -> mmap.m
         return mmap.mmap(file.fileno(), 4096, mmap.MAP_SHARED, rights)
 
 
-def test_files_and_folders_that_were_named_are_removed(tmp_path: Path) -> None:
-    (tmp_path / "folder" / "deep").mkdir(parents=True)
-    (tmp_path / "file").touch()
-    (tmp_path / "kept").touch()
-    cleanup = FileCleanup()
-    cleanup.add([str(tmp_path / "folder")])
-    cleanup.add([str(tmp_path / "file"), str(tmp_path / "never there")])
-    cleanup.close()
-    assert os.listdir(tmp_path) == ["kept"]
-
-
-def test_files_in_shared_memory_are_those_that_a_process_writes_and_that_have_a_name(
-    tmp_path: Path,
-) -> None:
-    maps = tmp_path / "proc/7/maps"
-    maps.parent.mkdir(parents=True)
-    maps.write_text(
-        "7f-8f rw-s 00000000 00:17 1    /dev/shm/mpich_shm_1\n"
-        "7f-8f rw-s 00000000 00:17 1    /dev/shm/gone (deleted)\n"
-        "7f-8f r-xp 00000000 00:17 1    /usr/lib/libmpi.so\n"
-        "7f-8f rw-p 00000000 00:00 0\n"
-        # Programs, libraries and data that somebody keeps there:
-        "7f-8f r-xp 00001000 00:17 1    /dev/shm/venv/lib/numpy/core.so\n"
-        "7f-8f rw-p 00002000 00:17 1    /dev/shm/venv/lib/numpy/core.so\n"
-        "7f-8f r--s 00000000 00:17 1    /dev/shm/dataset.bin\n"
-    )
-    assert shared_memory_files(7, Files(tmp_path)) == ["/dev/shm/mpich_shm_1"]
-    assert shared_memory_files(8, Files(tmp_path)) == []
-
-
 @needs_shared_memory
 def test_what_a_process_shares_is_swept_once_it_is_over(name: Path) -> None:
     cleanup = FileCleanup()
@@ -73,16 +41,6 @@ def test_what_a_process_shares_is_swept_once_it_is_over(name: Path) -> None:
         assert name.exists()
     cleanup.close()
     assert not name.exists()
-
-
-@needs_shared_memory
-def test_what_others_had_shared_before_stays(name: Path) -> None:
-    with mapped(name):
-        time.sleep(2 * CLOCK_STEP_SECONDS)
-        cleanup = FileCleanup()
-        cleanup.add_shared_memory([os.getpid()])
-    cleanup.close()
-    assert name.exists()
 
 
 @needs_shared_memory
@@ -111,17 +69,3 @@ def test_what_mpich_has_left_goes_once_nobody_uses_it_and_is_counted_by_what_it_
 def mmap_of(path: Path) -> mmap.mmap:
     with path.open("r+b") as file:
         return mmap.mmap(file.fileno(), 0)
-
-
-@needs_shared_memory
-def test_what_mpich_had_there_before_stays() -> None:
-    path = SHARED_MEMORY / f"mpich_shm_{os.getpid()}_1"
-    path.touch()
-    try:
-        time.sleep(2 * CLOCK_STEP_SECONDS)
-        cleanup = FileCleanup()
-        cleanup.add_abandoned()
-        cleanup.close()
-        assert path.exists()
-    finally:
-        path.unlink()

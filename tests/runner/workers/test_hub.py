@@ -9,10 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 
 import pytest
 
@@ -104,33 +102,6 @@ class EndedRunner:
 
     def wait(self) -> int:
         return 0
-
-
-def test_the_first_process_leaves_when_all_others_know_that_the_run_is_over(
-    store: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def tell_slowly(connections: Iterable[Connection], message: object) -> None:
-        for connection in connections:
-            tell_all([connection], message)
-            time.sleep(0.3)
-
-    monkeypatch.setattr("os.environ", dict(os.environ))
-    monkeypatch.setattr("ccbench.runner.workers.hub.tell_all", tell_slowly)
-    monkeypatch.setattr("ccbench.runner.workers.hub._start_runner", lambda *_: EndedRunner())
-    monkeypatch.setattr("ccbench.runner.workers.hub.forward_signals_to", lambda _: None)
-    agents: list[Connection] = []
-
-    def come() -> None:
-        text = store.get()
-        agents.extend(connect(text, Hello(this_place(), rank, 3)) for rank in (1, 2))
-
-    coming = threading.Thread(target=come)
-    coming.start()
-    assert join_run(LaunchedProcess("mpirun", 0, 3), []) == 0
-    assert [agent.recv() for agent in agents if agent.poll()] == [Stop(0)] * 2
-    coming.join(10)
-    for agent in agents:
-        agent.close()
 
 
 def test_an_agent_hears_the_runner_and_then_of_its_end_from_the_first_process(

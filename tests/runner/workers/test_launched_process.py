@@ -7,11 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.runner.workers.rendezvous import (
-    HYDRA,
-    OPEN_MPI,
-    SRUN,
-    TORCHRUN,
-    LaunchedProcess,
     launched_process,
     rank_and_size,
     without_launcher,
@@ -44,55 +39,9 @@ TORCHRUN_SETS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("variables", "process"),
-    [
-        (OPEN_MPI_SETS, LaunchedProcess(OPEN_MPI, 3, 4, 2, "1234@1")),
-        (HYDRA_SETS, LaunchedProcess(HYDRA, 0, 2, 2, "")),
-        (SRUN_SETS, LaunchedProcess(SRUN, 5, 8, 0, "77.1")),
-        ({**SRUN_SETS, "SLURM_STEP_NUM_NODES": "1"}, LaunchedProcess(SRUN, 5, 8, 8, "77.1")),
-        (TORCHRUN_SETS, LaunchedProcess(TORCHRUN, 1, 2, 2, "none-0-a-29500")),
-    ],
-)
-def test_a_launchers_processes_know_their_ranks(
-    variables: dict[str, str], process: LaunchedProcess
-) -> None:
-    assert launched_process(variables) == process
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {},
-        {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
-        {"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"},
-        {**SRUN_SETS, "SLURM_STEP_ID": "4294967291"},
-        {"RANK": "0", "WORLD_SIZE": "2"},
-        {"PMI_RANK": "2", "PMI_SIZE": "2"},
-    ],
-    ids=[
-        "nobody",
-        "active_group",
-        "batch script",
-        "batch step",
-        "half of torchrun",
-        "beyond the last",
-    ],
-)
-def test_other_processes_have_none(variables: dict[str, str]) -> None:
-    assert launched_process(variables) is None
-
-
 @pytest.mark.parametrize("inner", [OPEN_MPI_SETS, HYDRA_SETS, TORCHRUN_SETS])
 def test_a_launcher_that_srun_started_counts_before_srun(inner: dict[str, str]) -> None:
     assert launched_process({**SRUN_SETS, **inner}) == launched_process(inner)
-
-
-@pytest.mark.parametrize("inner", [OPEN_MPI_SETS, HYDRA_SETS, SRUN_SETS])
-def test_what_a_pod_of_a_training_job_sets_is_no_launcher(inner: dict[str, str]) -> None:
-    pod = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
-    assert launched_process({**pod, **inner}) == launched_process(inner)
-    assert rank_and_size({**pod, **inner}) == rank_and_size(inner)
 
 
 @given(st.sets(st.sampled_from([*OPEN_MPI_SETS, *HYDRA_SETS, *SRUN_SETS, *TORCHRUN_SETS])))
@@ -104,11 +53,6 @@ def test_without_its_variables_a_process_is_nobodys(names: set[str]) -> None:
     left = without_launcher(some)
     assert launched_process(left) is None
     assert left == {"PATH": "/bin"}
-
-
-def test_what_a_user_tells_open_mpi_stays() -> None:
-    settings = {"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_ALLOW_RUN_AS_ROOT": "1"}
-    assert without_launcher({**OPEN_MPI_SETS, **settings}) == settings
 
 
 @pytest.mark.parametrize(

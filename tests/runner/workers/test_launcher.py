@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
@@ -95,17 +94,6 @@ def visit(listener: Listener) -> None:
     socket.create_connection((host, int(port))).close()
 
 
-def test_strangers_are_counted_where_ranks_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.runner.workers.launcher.START_LIMIT_SECONDS", 0.5)
-    expected = (
-        "mpi: 0 of 2 came; turned away: 1 connection that did not prove in time to know the key"
-    )
-    with Listener() as listener:
-        visit(listener)
-        with pytest.raises(UsageError, match=expected):
-            gather(listener, "mpi", 2, lambda came, ranks: f"{len(came)} of {ranks} came", [])
-
-
 def test_strangers_are_noted_where_all_ranks_come(capsys: pytest.CaptureFixture[str]) -> None:
     with Listener() as listener:
         visit(listener)
@@ -159,17 +147,6 @@ def test_a_sentence_that_a_launcher_wraps_is_kept_whole() -> None:
         "There are not enough slots available in the system to satisfy the 4 slots that were requested by "
         "the application:"
     )
-    made.kill()
-
-
-def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
-    made = launcher(
-        "import sys; print('banner'); print('Error: not enough slots'); print('bye'); sys.exit(3)"
-    )
-    made.wait(10)
-    printed_line(made, "bye")
-    assert made.ended() == "exited with 3"
-    assert made.output() == "Error: not enough slots"
     made.kill()
 
 
@@ -251,22 +228,10 @@ def test_of_ranks_that_do_not_connect_each_is_named_with_how_it_ended_or_that_it
     made.kill()
 
 
-def test_a_start_is_given_no_more_than_is_left() -> None:
-    with Listener() as listener, pytest.raises(UsageError, match="none came"):
-        gather(listener, "mpi", 1, lambda *_: "none came", [], limit_seconds=0.1)
-
-
 def test_an_end_is_told_in_words_and_a_signal_without_a_name_by_its_number() -> None:
     assert describe_exit(3) == "exited with 3"
     assert describe_exit(-9) == "was killed by SIGKILL"
     assert describe_exit(-40) == "was killed by signal 40"
-
-
-def test_of_a_launchers_words_those_of_our_own_processes_come_first() -> None:
-    made = launcher("print('ccbench: CCBENCH_LEADER is not set'); print('Primary job failed')")
-    made.wait(10)
-    printed_line(made, "Primary")
-    assert made.output() == "ccbench: CCBENCH_LEADER is not set"
 
 
 def test_killing_a_launcher_takes_what_it_has_started() -> None:
@@ -299,19 +264,6 @@ def test_a_launcher_that_does_not_exist_is_told() -> None:
         CommandLauncher(TeamLaunch(("no/such/mpirun",), several_hosts=True), 2, ("true",), {})
 
 
-def test_what_a_launcher_must_hand_on_is_named_to_it_before_the_program_that_starts_ranks(
-    tmp_path: Path,
-) -> None:
-    shows = tmp_path / "mpirun"
-    shows.write_text("#!/bin/sh\necho $*\n")
-    shows.chmod(0o755)
-    launch = TeamLaunch((str(shows), "-n", "2", "numactl", "-l"), (("A", "1"),), passed_by="-x")
-    made = CommandLauncher(launch, 1, ("rank",), {"CCBENCH_LEADER": "here"})
-    made.wait(10)
-    printed_line(made, "rank")
-    assert made.output() == "-x A -x CCBENCH_LEADER -n 2 numactl -l rank"
-
-
 def test_agents_are_told_what_the_run_was_started_with_and_the_launcher_what_they_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -338,13 +290,6 @@ def test_agents_are_told_what_the_run_was_started_with_and_the_launcher_what_the
         agents.recv()
     agents.close()
     hub.close()
-
-
-def test_private_folders_go_with_what_is_in_them(tmp_path: Path) -> None:
-    with private_folder(str(tmp_path)) as path:
-        assert Path(path).parent == tmp_path
-        (Path(path) / "left").touch()
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_private_folder_is_elsewhere_when_there_is_no_room_and_without_any_it_is_told(

@@ -48,18 +48,6 @@ def test_what_measuring_took_apart_goes_before_both() -> None:
     assert parts_of(CASE, facts, result) == (("active_group", "both"), ((2.0,), (5.0,)))
 
 
-def test_a_group_alone_has_its_ranks_only() -> None:
-    alone = replace(CASE, active_group=1)
-    assert parts_of(alone, CaseFacts(), RESULT) == ((), ())
-    apart = np.array([[[[0.0, 4.0]]], [[[0.0, 9.0]]], [[[0.0, 6.0]]], [[[1.0, 2.0]]]])
-    result = replace(RESULT, parts=("collective alone",), part_stamps=apart)
-    assert parts_of(alone, CaseFacts(), result) == (("collective alone",), ((3.0,),))
-
-
-def test_one_row_of_stamps_tells_nothing_of_groups() -> None:
-    assert parts_of(CASE, CaseFacts(), replace(RESULT, stamps=STAMPS[:1])) == ((), ())
-
-
 def test_wrong_elements_are_added_up_where_there_was_something_to_compare() -> None:
     wrong = replace(RESULT, mismatch=Mismatch(1, 3, 0, "1", "2"))
     assert wrong_elements_of(CASE, [RESULT, wrong, wrong]) == 6
@@ -112,50 +100,10 @@ def report(
 BARRIER = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-@pytest.mark.parametrize("status", [Status.OK, Status.WRONG])
-def test_reports_may_come_in_any_order(order: tuple[int, ...], status: Status) -> None:
-    """Ranks end together, so which report is read first is chance."""
-    reports = {
-        0: report(0, detail="how samples were taken"),
-        1: report(1, status, "rank 1 has wrong data"),
-    }
-    composed = Leader(GroupRequest("cpu", 2, None)).composed(
-        BARRIER, {rank: reports[rank] for rank in order}
-    )
-    assert len(composed.samples_seconds) == 3
-    assert composed.status is status
-    assert composed.detail.endswith("rank 1 has wrong data")
-    assert composed.detail.startswith("how") is (status is Status.OK)
-
-
 def test_hosts_with_different_libraries_are_refused_by_name() -> None:
     assert one_version("mpi", ["x 1", "x 1"], ["a", "b"]) == "x 1"
     with pytest.raises(BackendUnavailable, match="rank 0 on a has x 1, rank 1 on b has x 2"):
         one_version("mpi", ["x 1", "x 2"], ["a", "b"])
-
-
-@pytest.mark.parametrize(
-    ("each", "processors", "quota", "is_crowded"),
-    [
-        (
-            8,
-            8,
-            None,
-            False,
-        ),  # more ranks than the leader's host has processors, but none too many anywhere
-        (9, 8, None, True),
-        (8, 16, 4.0, True),
-        (8, 16, 8.5, False),
-        (8, 0, None, False),
-    ],
-)
-def test_several_hosts_are_crowded_where_one_has_more_ranks_than_room(
-    each: int, processors: int, quota: float | None, is_crowded: bool
-) -> None:
-    roomy = [Ready("x 1", tuple(range(64)))] * each
-    full = [Ready("x 1", tuple(range(processors)), quota)] * each
-    assert crowded(["a"] * each + ["b"] * each, [*roomy, *full]) is is_crowded
 
 
 def test_ranks_that_are_bound_to_a_processor_each_have_the_room_of_all_of_them() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.runner.workers.session import LISTENER, PEER, Session, endpoint, received_over
+from ccbench.runner.workers.session import LISTENER, PEER, Session
 
 KEY = bytes(range(32))
 
@@ -67,32 +66,6 @@ def test_any_changed_bit_ends_the_session(payload: bytes, data: st.DataObject) -
             peer.recv_bytes()
 
 
-FORGERIES: dict[str, Callable[[Session, Session, bytes], bytes]] = {
-    "replayed": lambda peer, listener, first: first,
-    "reflected": lambda peer, listener, first: frame_of(listener, peer, b"from the listener"),
-    "after one that was left out": lambda peer, listener, first: [
-        frame_of(peer, listener, b"left out"),
-        frame_of(peer, listener, b"too early"),
-    ][1],
-    "cut": lambda peer, listener, first: frame_of(peer, listener, b"second")[:-1],
-    "shorter than a MAC": lambda peer, listener, first: b"short",
-}
-
-
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_message_that_is_not_the_next_of_the_other_side_ends_the_session(
-    forgery: str,
-) -> None:
-    listener, peer = ends()
-    with listener, peer:
-        first = frame_of(peer, listener, b"first")
-        deliver(peer, first)
-        assert listener.recv_bytes() == b"first"
-        deliver(peer, FORGERIES[forgery](peer, listener, first))
-        with pytest.raises(ConnectionAbortedError):
-            listener.recv_bytes()
-
-
 class _Trap:
     """Its pickle makes a file."""
 
@@ -112,30 +85,3 @@ def test_what_is_injected_is_not_unpickled(tmp_path_factory: pytest.TempPathFact
         with pytest.raises(ConnectionAbortedError):
             listener.recv()
     assert not proof.exists()
-
-
-def test_a_session_that_is_handed_over_goes_on_there_and_is_ended_from_here() -> None:
-    listener, peer = ends()
-    listener.send("before")
-    assert peer.recv() == "before"
-    file, rest = listener.hand_over().split(":", 1)
-    with peer, listener, received_over(f"{os.dup(int(file))}:{rest}") as runner:
-        for number in range(3):
-            runner.send(number)
-            assert peer.recv() == number
-            peer.send(-number)
-            assert runner.recv() == -number
-        listener.send("over")
-        assert peer.recv() == "over"
-        runner.send("too late")
-        with pytest.raises(ConnectionAbortedError):
-            peer.recv()
-
-
-def test_both_ends_name_an_address_alike() -> None:
-    assert (
-        endpoint(("10.0.0.7", 4000))
-        == endpoint(("::ffff:10.0.0.7", 4000, 0, 0))
-        == "10.0.0.7 port 4000"
-    )
-    assert endpoint(("2001:db8:0::7", 1, 0, 0)) == "2001:db8::7 port 1"

@@ -6,17 +6,15 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
 
 from ccbench.cases.axes import Case
-from ccbench.cases.measurement import Measurement, Sampling, Status
-from ccbench.errors import BackendUnavailable, Hung
+from ccbench.cases.measurement import Sampling, Status
+from ccbench.errors import BackendUnavailable
 from ccbench.machine.host import state
 from ccbench.runner.workers import team as teams
-from ccbench.runner.workers.messages import GroupRequest, Refusal
 from ccbench.runner.workers.team import WorkerTeam
 from tests.faults import traces
 
@@ -41,30 +39,6 @@ def leader() -> int:
     leaders = [pid for pid in traces.children(os.getpid()) if traces.is_leader(pid)]
     assert len(leaders) < 2
     return leaders[0] if leaders else 0
-
-
-def test_a_measurement_is_whole(team: WorkerTeam) -> None:
-    measurement = team.run(GATHER, SAMPLING)
-    assert measurement.status is Status.OK
-    assert measurement.case == GATHER
-    assert measurement.algorithm_used == "direct"
-    samples = len(measurement.samples_seconds)
-    assert samples >= SAMPLING.minimum_samples
-    assert measurement.round_samples == (samples,)
-    assert len(measurement.skew_seconds) == samples
-    assert [len(second) for second in measurement.rank_samples_seconds] == [samples] * 2
-    assert len(measurement.rank_waiting_seconds) == 2
-    assert all(seconds > 0 for seconds in measurement.samples_seconds)
-    assert all(
-        max(ranks) <= whole * 1.000001
-        for whole, *ranks in zip(
-            measurement.samples_seconds, *measurement.rank_samples_seconds, strict=True
-        )
-    )
-    assert (measurement.wrong_elements, measurement.detail) == (0, "")
-    assert measurement.stop_reason in ("interval", "budget", "maximum of samples")
-    assert measurement.started_at.endswith("+00:00")
-    assert len(measurement.conditions.binding) == 2
 
 
 def test_a_case_that_has_no_schedule_fails_with_the_reason(team: WorkerTeam) -> None:
@@ -99,30 +73,9 @@ def test_a_leader_that_cannot_start_is_an_error_not_a_hang(
     assert not leader()
 
 
-def test_a_start_that_hung_has_the_exit_code_of_a_hang() -> None:
-    team = object.__new__(WorkerTeam)
-    leader, team._connection = Pipe()
-    leader.send(Refusal("the library did not start", Hung.exit_code))
-    with pytest.raises(BackendUnavailable, match="the library did not start") as raised:
-        team._start(GroupRequest("mpi", 2, None), 10.0)
-    assert raised.value.exit_code == Hung.exit_code
-    leader.close()
-    team._connection.close()
-
-
 def test_a_leader_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teams, "START_LIMIT_SECONDS", 0.0)
     with pytest.raises(BackendUnavailable, match="2 ranks did not start in 0 s"):
-        WorkerTeam("cpu", 2)
-    assert not leader()
-
-
-def test_ctrl_c_while_a_team_starts_leaves_no_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> Measurement:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(WorkerTeam, "_start", interrupted)
-    with pytest.raises(KeyboardInterrupt):
         WorkerTeam("cpu", 2)
     assert not leader()
 

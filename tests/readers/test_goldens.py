@@ -139,7 +139,6 @@ MAKERS = {
 }
 
 
-@pytest.mark.thinned(len(INPUTS))
 @pytest.mark.parametrize("place", INPUTS, ids=lambda place: place.name)
 def test_what_is_made_of_a_whole_input(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.parent)

@@ -473,13 +473,15 @@ def replacing_import(folder: Path, sources: Sequence[str], force: bool) -> Itera
     An import of the same ``sources`` is replaced, with ``force`` one of any. A measured run never is. Raises
     RunFolderError where something else is there.
     """
-    used, earlier = folder.is_dir() and any(folder.iterdir()), []
+    used, earlier = any(folder.iterdir()) if folder.is_dir() else folder.exists(), []
     with suppress(RunFolderError):
-        imports = load_run(folder, details=False).manifest.mappings("imported")
-        earlier = [entry.get("source") for entry in imports]
+        earlier = [
+            entry.get("source")
+            for entry in load_run(folder, details=False).manifest.mappings("imported")
+        ]
     if used and not (earlier and (force or earlier == [*sources])):
         raise RunFolderError(
-            f"{folder}: the folder is not empty; give another name with -o, or, where an import is in it, "
+            f"{folder}: no empty folder; give another name with -o, or, where an import is in it, "
             "--force to replace that"
         )
     new = folder.with_name(f".{folder.name}.import-{os.getpid()}")

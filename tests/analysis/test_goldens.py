@@ -76,7 +76,6 @@ def said_of(runs: list[Run], base: str) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.thinned(len(RUNS))
 @pytest.mark.parametrize("name", RUNS)
 def test_of_a_run_the_same_is_said(name: str) -> None:
     document = json.loads((GOLDENS / "runs" / name).read_text(encoding="utf-8"))
@@ -84,7 +83,6 @@ def test_of_a_run_the_same_is_said(name: str) -> None:
     check(GOLDENS / "said" / name, text_of(said_of(runs, document["base"])))
 
 
-@pytest.mark.thinned(len(TEXTS))
 @pytest.mark.parametrize("name", TEXTS)
 def test_of_a_text_the_same_is_said(name: str) -> None:
     path = GOLDENS / "texts" / name

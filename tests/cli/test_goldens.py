@@ -38,7 +38,6 @@ def steady(text: str, folder: Path) -> str:
     return text
 
 
-@pytest.mark.thinned(len(COMMANDS))
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_print_what_they_did(
     name: str, ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -57,6 +56,7 @@ def test_commands_print_what_they_did(
             ]
             assert files, line
             continue
+        monkeypatch.setattr("sys.argv", ["ccbench", command, *arguments])
         ended = ccbench(command, *arguments)
         printed.append(f"$ ccbench {line}\n{ended.out}")
         printed += [f"stderr: {error}\n" for error in ended.err.splitlines()]

@@ -45,7 +45,6 @@ def run_of(name: str, folder: Path) -> Run:
     )
 
 
-@pytest.mark.thinned(len(RUNS))
 @pytest.mark.parametrize("name", RUNS)
 def test_the_report_of_a_run_is_the_same(name: str, tmp_path: Path) -> None:
     run = run_of(name, tmp_path)

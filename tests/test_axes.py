@@ -10,15 +10,13 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from ccbench.cases.axes import AXES, IDENTITY, SETTINGS, Axis, Case, case_of, setting_labels
-from ccbench.results.keys import POINT
+from ccbench.cases.axes import Case
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -269,48 +267,3 @@ def test_a_new_backend_is_listed_measured_reported_and_refuses_what_its_row_does
     assert "invented has no flavour" in said
     assert "invented has no texture" in said
     assert "invented" in (folder / "other" / "report" / "report.md").read_text()
-
-
-CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 1024, 256, 4)
-
-OTHER = {"string": "other", "int64": 7, "bool": True}
-
-
-@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
-def test_every_axis_but_the_count_tells_points_apart_and_is_said(axis: Axis) -> None:
-    changed: dict[str, Any] = {axis.name: OTHER[axis.kind]}
-    other = replace(CASE, **changed)
-    assert other.case_id != CASE.case_id
-    assert (POINT(other) != POINT(CASE)) == (axis in IDENTITY) == (axis.name != "count")
-    assert other.label != CASE.label or axis not in IDENTITY
-
-
-@pytest.mark.parametrize("axis", SETTINGS, ids=lambda axis: axis.name)
-def test_the_default_of_a_setting_has_words_where_others_stand_beside_it(axis: Axis) -> None:
-    values = {setting.name: setting.default for setting in SETTINGS}
-    assert setting_labels(values) == []
-    assert setting_labels(values, {axis.name}) == [axis.default_label]
-
-
-def test_a_case_comes_back_from_its_row() -> None:
-    assert (
-        case_of({"suite": "s", **{axis.name: getattr(CASE, axis.name) for axis in AXES}})
-        == CASE
-    )
-
-
-@pytest.mark.parametrize(
-    ("groups", "shown"),
-    [
-        ("tp of tp2-cp1-ep1-dp4-pp1", "groups tp of tp2-dp4"),
-        ("dp of tp1-cp1-ep1-dp4-pp1", "groups dp of dp4"),
-        ("pp of tp16-cp1-ep1-dp10-pp12", "groups pp of tp16-dp10-pp12"),
-        ("[[0, 1], [2, 3]]", "groups [[0, 1], [2, 3]]"),
-    ],
-)
-def test_a_layout_is_shown_without_its_axes_of_one_rank_and_the_case_stays(
-    groups: str, shown: str
-) -> None:
-    case = replace(CASE, groups=groups)
-    assert shown in case.label.split(", ", 3)[3]
-    assert case.groups == groups

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import Figures, Spread, exit_code, targets
+from benchmarks.figures import Figures, exit_code, targets
 from benchmarks.options import parse
 from benchmarks.peer_teams import PeerTeam, command_line, install_line, launch_command
 from benchmarks.points import (
@@ -29,10 +28,9 @@ from benchmarks.points import (
     Visit,
     case_for,
     copy_case,
-    own_points,
     points,
 )
-from benchmarks.session import Stop, from_json, from_reports, stops, to_json
+from benchmarks.session import from_json, from_reports, stops, to_json
 from benchmarks.tables import BEGIN, END, Header, inserted, markdown, verdicts
 from ccbench.cases.measurement import Sampling
 from ccbench.errors import BackendUnavailable
@@ -68,42 +66,6 @@ def recorded() -> list[Visit]:
 
 
 # -- figures ----------------------------------------------------------------------------------------------
-
-
-def shown(found: Spread | None) -> tuple[float, float, float]:
-    assert found is not None
-    return found.low, found.middle, found.high
-
-
-def test_times_are_medians_and_ratios_are_taken_within_rounds() -> None:
-    figures = Figures(recorded())
-    assert shown(figures.seconds(CCBENCH, 2, ONE_MIB)) == pytest.approx((25e-6, 37.5e-6, 50e-6))
-    # That the machine became slower is not in them.
-    assert shown(figures.paired_speedup(OPENMPI, 2, ONE_MIB)) == pytest.approx((5, 5, 5))
-    assert figures.fastest((MPICH, OPENMPI), 2, ONE_MIB) == OPENMPI
-    assert figures.fastest((MPICH, OPENMPI), 2, Point("all_gather", MIB)) is None
-
-
-def test_a_round_that_one_of_the_two_missed_makes_no_pair() -> None:
-    visits = [one for one in recorded() if (one.contender, one.round_number) != (GLOO, 1)]
-    failed = Visit(GLOO, 2, ONE_MIB, 1, "failed", detail="rank 1 ended")
-    assert shown(Figures([*visits, failed]).paired_speedup(GLOO, 2, ONE_MIB)) == pytest.approx(
-        (30, 30, 30)
-    )
-    assert Figures([failed]).seconds(GLOO, 2, ONE_MIB) is None
-
-
-def test_the_bound_is_the_traffic_over_the_fastest_copy_of_the_round_or_strictly_of_the_run() -> (
-    None
-):
-    figures = Figures(recorded())
-    # Two processes, a byte read and a byte written each; the fastest sample took 0.9 of the median.
-    fastest = 2 * 2 * 16e9 / 0.9
-    assert figures.best_traffic() == pytest.approx({0: fastest, 1: fastest / 2})
-    assert figures.bound_seconds(2, LARGEST)[0] == pytest.approx(2 * 2 * COPY_BYTES / fastest)
-    low, _, high = shown(figures.share_of_bound(2, LARGEST))
-    assert low == pytest.approx(high)
-    assert figures.strict_share_of_bound(2, LARGEST) == pytest.approx(low * 20 / 30)
 
 
 def test_targets_pass_fail_or_stay_open_and_wrong_results_outrank_all() -> None:
@@ -164,19 +126,6 @@ def test_only_what_is_between_the_markers_is_replaced() -> None:
 # -- plan -------------------------------------------------------------------------------------------------
 
 
-def test_every_round_visits_everything_once_in_an_order_of_its_own() -> None:
-    options = parse([])
-    first, second = (stops(options, TEAMS, number) for number in (0, 1))
-    assert first != second
-    assert set(first) == set(second)
-    assert (
-        len(first)
-        == len(set(first))
-        == 2 * (5 * len(points(False)) + len(own_points(False))) + 2
-    )
-    assert first == stops(options, TEAMS, 0)
-
-
 def test_contenders_of_one_point_follow_each_other_and_copies_are_beside_what_they_bound() -> (
     None
 ):
@@ -186,13 +135,6 @@ def test_contenders_of_one_point_follow_each_other_and_copies_are_beside_what_th
     ]
     changes = sum(before != after for before, after in pairwise(blocks))
     assert changes == len(set(blocks)) - 1
-
-
-def test_teams_that_did_not_start_are_not_visited() -> None:
-    order = stops(parse(["--quick"]), [(CCBENCH, 2), (GLOO, 2)], 0)
-    assert {(stop.contender, stop.ranks) for stop in order} == {(CCBENCH, 2), (GLOO, 2)}
-    assert max(stop.point.size_bytes for stop in order) <= MIB
-    assert Stop(GLOO, 2, Point("broadcast", MIB)) not in order
 
 
 def test_all_contenders_get_the_same_case_but_gloo_whose_all_reduce_is_in_place() -> None:
@@ -235,17 +177,6 @@ def test_without_mpiexec_the_error_has_the_install_line(
     assert "--python-gloo" in install_line(GLOO)
 
 
-def test_a_command_line_tells_whose_process_a_number_is() -> None:
-    script = "print('up', flush=True); input()"
-    words = [sys.executable, "-c", script, "a b"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()  # before that the system may not know its words yet
-        assert command_line(process.pid)[-2] == "a b"
-        process.communicate(b"\n")
-    assert command_line(process.pid) == []
-
-
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="ranks are pinned and find files in /proc"
 )
@@ -269,13 +200,3 @@ def test_a_team_measures_with_the_code_that_ccbench_measures_with(tmp_path: Path
     assert "complex64" in from_reports(stop, failed).detail
     assert not team.usable()
     assert [command_line(pid) for pid in team.pids] == [[], []]
-
-
-def test_the_script_runs_from_anywhere_and_replays_a_record(tmp_path: Path) -> None:
-    record = tmp_path / "run.json"
-    record.write_text(to_json(HEADER, recorded()))
-    script = Path(__file__).resolve().parents[1] / "benchmarks" / "cpu.py"
-    command = [sys.executable, str(script), "--replay", str(record), "--note", "A replay."]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert ended.returncode == 3, ended.stderr
-    assert ended.stdout.startswith("**A replay.**\n\n2026-01-02, 2 x processor, 2 rounds.")

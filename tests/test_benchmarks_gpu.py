@@ -23,7 +23,6 @@ from benchmarks.gpu_figures import (
     Ceiling,
     Timed,
     floor_seconds,
-    floor_share,
     judged,
     moved_bytes,
     table_lines,
@@ -31,12 +30,10 @@ from benchmarks.gpu_figures import (
     verdicts,
 )
 from ccbench.backends import open_backend
-from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.results import load_run
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.schedules import schedule_for
 from ccbench.stats import Interval
-from ccbench.suite.expansion import ExpansionContext, expand
 
 RANKS = st.integers(2, 64)
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "gpu.py"
@@ -101,19 +98,6 @@ def test_the_interpreter_s_bytes_follow_from_the_schedule_it_runs(ranks: int) ->
     assert shares == moved_bytes(INTERPRETED, ranks, schedule.slots)
 
 
-def test_a_share_is_of_the_faster_copy_and_no_surer_than_copy_and_kernel_together() -> None:
-    faster = gpu.ceiling_of(1000, [[2.0, 2.1, 1.9], [1.0, 1.2, 1.1, 1.1]])
-    assert (faster.seconds.median, faster.samples) == (1.1, 4)
-    assert CEILING.rate.median == pytest.approx(4e12)
-    assert floor_seconds(8, LARGEST_BYTES, CEILING).median == pytest.approx(
-        16 * LARGEST_BYTES / 4e12
-    )
-    ceiling = Ceiling(100, Interval(0.9, 1.0, 1.1, 0.95), 9)
-    share = floor_share(Timed("ring", 2, 100, GRAPH, Interval(3.0, 4.0, 5.0, 0.95), 9), ceiling)
-    assert (share.low, share.median, share.high) == pytest.approx((1.8 / 5, 2 / 4, 2.2 / 3))
-    assert share.confidence == pytest.approx(0.90)
-
-
 # -- verdicts ---------------------------------------------------------------------------------------------
 
 
@@ -150,30 +134,6 @@ def test_all_targets_can_be_met_at_every_number_of_ranks() -> None:
     assert "18 samples (wanted: at least 0.80)" in verdict_line(found[0])
 
 
-@pytest.mark.parametrize(
-    ("worse", "text"),
-    [
-        (at_share("mesh_two_shot", 4, 0.79), "mesh_two_shot 256 MiB, 4 ranks"),
-        (at_share("ring", 8, 0.59), "ring 256 MiB, 8 ranks"),
-        (
-            at_share(INTERPRETED, 2, 0.65 / 1.16 * 6 / 8, 16 * MIB),
-            "schedule:ring 16 MiB, 2 ranks",
-        ),
-        (timed("ll", 8, 8, 10.1e-6), "fastest all_reduce of 8 B, 8 ranks"),
-    ],
-)
-def test_each_target_is_missed_alone(worse: Timed, text: str) -> None:
-    def place(one: Timed) -> tuple[object, ...]:
-        return one.algorithm, one.ranks, one.size_bytes
-
-    figures = [one for one in all_good() if place(one) != place(worse)] + [worse]
-    found = verdicts(figures, CEILING, (2, 4, 8))
-    missed = [one.text for one in found if one.verdict == "FAIL"]
-    assert missed
-    assert all(text in one for one in missed)
-    assert gpu_figures.exit_code(found) == 1
-
-
 def test_plain_launches_decide_nothing_and_what_is_missing_is_said() -> None:
     plain = [
         timed(one.algorithm, one.ranks, one.size_bytes, 1.0, "streaming") for one in all_good()
@@ -194,35 +154,6 @@ def test_the_table_of_an_emulation_has_neither_floor_nor_rate() -> None:
 
 
 # -- what is measured -------------------------------------------------------------------------------------
-
-
-def test_every_algorithm_runs_at_its_sizes_in_both_modes() -> None:
-    options = gpu.parse(["-o", "somewhere"])
-    suite = gpu.suite_of(options)
-    context = ExpansionContext(
-        backends=None,
-        auto_backends=("cuda",),
-        ranks=None,
-        auto_ranks=2,
-        algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
-        only=None,
-    )
-    cases = expand(suite, context)
-    assert (
-        {case.algorithm for case in cases}
-        == set(gpu.ALGORITHMS)
-        <= set(kernel_algorithms("all_reduce"))
-    )
-    assert {case.mode for case in cases} == {"streaming", GRAPH}
-    assert {case.ranks for case in cases} == {2, 4, 8}
-    assert {(case.size_bytes, case.ranks) for case in cases if case.algorithm == "ring"} >= {
-        (8, 8),
-        (16 * MIB, 2),
-        (LARGEST_BYTES, 8),
-    }
-    assert max(case.size_bytes for case in cases if case.algorithm == "ll") == gpu.UP_TO["ll"]
-    backend = open_backend("cuda")
-    assert [reason for case in cases if (reason := backend.unsupported(case))] == []
 
 
 @pytest.mark.parametrize(

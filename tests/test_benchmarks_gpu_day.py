@@ -21,12 +21,11 @@ import pandas as pd
 import pytest
 
 from benchmarks import gpu_day, gpu_facts
-from benchmarks.gpu_day import FAILED, NOT_REACHED, OVER, PASSED, SKIPPED, STOPPED, Day, Ending
+from benchmarks.gpu_day import FAILED, NOT_REACHED, PASSED, SKIPPED, STOPPED, Day, Ending
 from benchmarks.gpu_day_phases import ON_DOUBLES, PHASES, ROOT, Phase, Step
 from ccbench.backends import open_backend
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.building import Nvrtc, nvrtc
-from ccbench.backends.kernels.sources import entries
 from ccbench.errors import MissingDependency
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.results import load_run
@@ -80,33 +79,6 @@ def test_a_step_that_fails_says_so_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert found["bad"].text == "FAILED this - that"
     assert found["absent"].text == "no-such-program is not installed"
     assert (tmp_path / "one" / "good.log").read_text() == "fine\n"
-
-
-def test_a_step_over_its_limit_ends_with_all_its_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu_day, "GRACE_SECONDS", 0.2)
-    text = (
-        "import signal, subprocess, time\n"
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "child = subprocess.Popen(['sleep', '300'])\n"
-        "print('child', child.pid, flush=True)\n"
-        "time.sleep(300)\n"
-    )
-    phase = Phase("one", "?", (Step("slow", 1.0, ("-c", text)), Step("next", 60, says("fine"))))
-    day(tmp_path).run((phase,), resume=False)
-    found = ended(tmp_path, phase)
-    assert [found["slow"].state, found["next"].state] == [OVER, PASSED]
-    assert found["slow"].text.startswith("limit 1 s; child ")
-    assert not alive(int(found["slow"].text.split()[-1]))
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that was ended may wait for its parent to hear of it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_the_end_of_the_day_cuts_a_step_short_and_nothing_begins_after_it(
@@ -258,12 +230,6 @@ def test_what_a_day_on_a_gpu_left_is_published_with_every_sample(
     assert run.manifest.host not in (target / "loopback" / "run.json").read_text()
 
 
-def test_every_run_of_the_reference_opens() -> None:
-    runs = [load_run(file.parent) for file in gpu_day.REFERENCE.rglob("run.json")]
-    assert sum(len(run.points) for run in runs) == 856
-    assert {(run.problems, run.devices) for run in runs} == {((), ("NVIDIA H100 80GB HBM3",))}
-
-
 def test_a_rehearsal_is_not_published_and_says_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -337,15 +303,6 @@ def collected(words: list[Sequence[str]]) -> list[list[str]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_step_has_variables_of_its_own(tmp_path: Path) -> None:
-    words = ("-c", "import os; print(os.environ.get('CCBENCH_KERNEL_CHANNELS'))")
-    named = Step("named", 60, words, environment=(("CCBENCH_KERNEL_CHANNELS", "4"),))
-    phase = Phase("one", "?", (named, Step("plain", 60, words)))
-    day(tmp_path).run((phase,), resume=False)
-    logs = [(tmp_path / "one" / f"{name}.log").read_text() for name in ("named", "plain")]
-    assert logs == ["4\n", "None\n"]
-
-
 # -- facts ------------------------------------------------------------------------------------------------
 
 
@@ -415,17 +372,6 @@ def test_readings_are_timed_one_by_one_and_none_without_nvml() -> None:
     assert gpu_facts.reading_seconds(DeviceWatch([])) == (0.0, [])
 
 
-def test_the_summary_has_the_device_s_facts(tmp_path: Path) -> None:
-    gpu_day.write(
-        tmp_path / "facts" / "device.log", "NVML reading: median 1.2 ms\nmulticast: no\n"
-    )
-    gpu_day.report(tmp_path, rehearsal=False)
-    assert (
-        "\n- NVML reading: median 1.2 ms\n- multicast: no\n"
-        in (tmp_path / "summary.md").read_text()
-    )
-
-
 # -- what is compiled and rehearsed -----------------------------------------------------------------------
 
 
@@ -438,13 +384,6 @@ def test_the_last_lines_hold_all_failures_even_when_everything_fails() -> None:
     ]
     assert len("\n".join(gpu_day.last_lines(found))) < MOST_CHARACTERS
     assert all(one.line in gpu_day.last_lines(found) for one in found)
-
-
-def test_what_is_compiled_beforehand_is_every_kernel_once() -> None:
-    programs = warm.programs()
-    assert len({one.digest for one in programs}) == len(programs)
-    texts = " ".join(one.text for one in programs)
-    assert all(f"CCB_GLOBAL({name})" in texts for name in entries())
 
 
 @pytest.mark.exhaustive

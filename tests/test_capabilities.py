@@ -27,11 +27,6 @@ PACKAGE = CHECKOUT / "ccbench"
 
 
 @pytest.mark.parametrize("name", backend_names())
-def test_every_home_is_there_and_has_the_rows_name(name: str) -> None:
-    assert load_entry_point(DECLARED[name].entry_point).name == name
-
-
-@pytest.mark.parametrize("name", backend_names())
 def test_a_row_has_workers_for_each_process_model_that_cases_may_ask_for(name: str) -> None:
     able = DECLARED[name]
     asked = {model for model in PROCESSES if able.has("processes", model)}

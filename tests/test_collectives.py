@@ -112,13 +112,6 @@ def test_the_reference_does_what_the_mpi_standard_draws() -> None:
     assert seen("barrier", [nothing, nothing]) == [[], []]
 
 
-def test_blocks_of_an_all_to_all_v_are_as_large_as_is_said() -> None:
-    inputs = [np.array([1, 2, 3], np.int32), np.array([], np.int32), np.array([7, 8], np.int32)]
-    sent = np.array([[0, 2, 1], [0, 0, 0], [1, 0, 1]])
-    outputs = reference(inputs, "none", "all_to_all_v", 0, sent)
-    assert [output.tolist() for output in outputs] == [[7], [1, 2], [3, 8]]
-
-
 @pytest.mark.parametrize(
     ("op", "dtype", "values", "result"),
     [

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.documents import MOST_BYTES, MOST_NODES, PACKAGE, read_document, read_installed
-from ccbench.errors import MachineError, SuiteError
+from ccbench.documents import MOST_BYTES, MOST_NODES, read_document
+from ccbench.errors import SuiteError
 
 
 def read(text: str) -> Any:
@@ -118,42 +117,6 @@ def test_what_a_suite_does_not_need_is_refused(content: str | bytes, message: st
     assert text == message or (message in text and len(content) > 10_000)
 
 
-@pytest.mark.usefixtures("_either_parser")
-@pytest.mark.parametrize(
-    "text", ["a: [1, 2", "a: 'x", "a: b: c", "\ta: 1", "@a", "%YAML 9", "a: 1\n b: 2"]
-)
-def test_a_syntax_error_names_its_line(text: str) -> None:
-    assert ": is not YAML: " in refusal(text)
-    assert refusal(text)[len("x.yaml:")].isdigit()
-
-
-def test_escapes_may_not_smuggle_control_characters_into_an_error() -> None:
-    tree = read('"a\\x1b[31m": "\\0"')
-    assert tree == {"a\x1b[31m": "\0"}
-
-
-def test_a_byte_order_mark_and_windows_line_ends_are_fine() -> None:
-    assert read_document(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n", "x.yaml").tree == {"a": 1, "b": 2}
-
-
-def test_every_key_and_item_knows_its_line() -> None:
-    origin = read_document(b"a:\n  b:\n    - 1\n    - c: 2\n", "x.yaml").origin
-    assert [
-        origin.line(path)
-        for path in ((), ("a",), ("a", "b"), ("a", "b", 0), ("a", "b", 1, "c"))
-    ] == [
-        1,
-        1,
-        2,
-        3,
-        4,
-    ]
-    assert (
-        str(origin.error(("a", "b", 1, "nowhere", 7), "odd"))
-        == "x.yaml:4: a.b[1].nowhere[7]: odd"
-    )
-
-
 plain = st.recursive(
     st.one_of(
         st.none(),
@@ -186,35 +149,3 @@ def test_any_bytes_are_a_tree_or_a_suite_error(content: bytes) -> None:
         tree, problem = None, str(error)
     assert problem.isprintable()
     assert tree is None or isinstance(tree, (dict, list, str, int, float))
-
-
-INSTALLED = [
-    file
-    for file in sorted(PACKAGE.rglob("*.yaml"))
-    if not {"machines", "_shipped"} & set(file.parts)
-]
-
-
-@pytest.mark.parametrize("file", INSTALLED, ids=lambda file: str(file.name))
-def test_a_file_of_the_package_that_is_gone_cut_or_damaged_is_named_with_the_cure(
-    file: Path, tmp_path: Path
-) -> None:
-    content = file.read_bytes()
-    assert read_installed(file)
-    damages = [
-        None,
-        b"",
-        content[: len(content) // 2],
-        content[:-5],
-        b"a: [\0\xff",
-        b"... [" + content,
-    ]
-    for number, damaged in enumerate(damages):
-        copy = tmp_path / f"{number}.yaml"  # what was read from a path is kept
-        if damaged is not None:
-            copy.write_bytes(damaged)
-        with pytest.raises(MachineError) as caught:
-            read_installed(copy)
-        assert str(caught.value).startswith(f"{copy}: missing or damaged (")
-        assert str(caught.value).endswith("); reinstall ccbench")
-        assert "\n" not in str(caught.value)

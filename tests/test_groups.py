@@ -13,44 +13,7 @@ from ccbench.groups import (
     every_pair,
     format_ranks,
     parse_groups,
-    parse_pair,
-    parse_round,
-    read_groups,
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "groups"),
-    [
-        ("", ((0, 1, 2, 3, 4, 5, 6, 7),)),
-        ("rank // 4", ((0, 1, 2, 3), (4, 5, 6, 7))),
-        ("rank % 2", ((0, 2, 4, 6), (1, 3, 5, 7))),
-        ("rank & 0x3", ((0, 4), (1, 5), (2, 6), (3, 7))),
-        ("rank | 3", ((0, 1, 2, 3), (4, 5, 6, 7))),
-        ("[[7, 0], [1, 2]]", ((7, 0), (1, 2))),
-    ],
-)
-def test_ranks_of_one_colour_are_a_group(
-    text: str, groups: tuple[tuple[int, ...], ...]
-) -> None:
-    assert parse_groups(text, 8) == groups
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("/4", "rank // 4"),
-        ("DIV 4", "rank // 4"),
-        ("%2", "rank % 2"),
-        ("MOD 0x2", "rank % 2"),
-        ("&0x7", "rank & 7"),
-        ("AND 7", "rank & 7"),
-        ("OR 0x3", "rank | 3"),
-        ("ranks//2", "rank // 2"),
-    ],
-)
-def test_nccl_tests_spellings_mean_the_same(theirs: str, ours: str) -> None:
-    assert read_groups(theirs) == ours
 
 
 @given(st.integers(1, 64), st.sampled_from(["//", "%", "&", "|"]), st.integers(1, 64))
@@ -86,19 +49,8 @@ def test_what_makes_no_groups_is_refused_with_the_reason(text: str, words: str) 
         parse_groups(text, 8)
 
 
-def test_a_pair_knows_its_ways() -> None:
-    assert (parse_pair("0>3").both, parse_pair("3 <> 0").both) == (False, True)
-    assert str(parse_pair("3 <> 0")) == "3<>0"
-
-
 def test_ranks_are_written_as_runs() -> None:
     assert format_ranks((0, 1, 2, 5, 7, 8)) == "0-2, 5, 7-8"
-
-
-@pytest.mark.parametrize("text", ["0>0", "1-2", "", "0>", "a>b"])
-def test_what_is_no_pair_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no pair of ranks"):
-        parse_pair(text)
 
 
 @given(st.integers(1, 24))
@@ -131,28 +83,7 @@ def test_nobody_is_in_two_pairs_and_of_an_odd_number_one_sits_out(
     assert len(met) == len(set(met)) == units - units % 2
 
 
-@pytest.mark.parametrize(
-    ("text", "groups"),
-    [
-        ("round_robin 0 per 2 ranks", ((0, 1, 6, 7), (2, 3, 4, 5))),
-        ("round_robin 0 per 2 ranks by rail", ((0, 6), (1, 7), (2, 4), (3, 5))),
-        ("round_robin 0 within 4", ((0, 3), (1, 2), (4, 7), (5, 6))),
-        ("round_robin 1", ((0, 2), (1, 7), (3, 6), (4, 5))),
-    ],
-)
-def test_a_round_of_pairs_of_nodes_is_groups_of_their_ranks(
-    text: str, groups: tuple[tuple[int, ...], ...]
-) -> None:
-    assert parse_groups(text, 8) == groups
-    assert str(parse_round(text)) == read_groups(f" {text} ") == text
-
-
 def test_pairs_need_two_whole_nodes() -> None:
     for text in ("matching 0 per 3 ranks", "matching 0 per 8 ranks", "round_robin 0 within 1"):
         with pytest.raises(UsageError):
             parse_groups(text, 8)
-
-
-def test_pairs_of_a_thousand_nodes_of_eight_ranks() -> None:
-    groups = parse_groups("matching 2 seed 7 per 8 ranks", 8192)
-    assert (len(groups), {len(group) for group in groups}) == (512, {16})

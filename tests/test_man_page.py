@@ -32,12 +32,6 @@ def test_every_command_stands_in_the_page_with_every_option(name: str) -> None:
                 ), option
 
 
-def test_no_text_is_taken_for_a_request_of_roff() -> None:
-    requests = {line.split()[0] for line in WRITTEN.splitlines() if line.startswith((".", "'"))}
-    assert requests <= {".TH", ".SH", ".SS", ".TP", ".PP", ".nf", ".fi"}
-    assert escaped("'a' is\n.b \\c -d") == "\\&'a' is\n\\&.b \\ec \\-d"
-
-
 def test_every_exit_code_stands_in_the_page() -> None:
     status = WRITTEN.partition(".SH EXIT STATUS\n")[2]
     codes_page = (PAGE.parent / "ci.md").read_text(encoding="utf-8")

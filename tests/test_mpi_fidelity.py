@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -64,15 +63,6 @@ def test_the_c_program_checks_its_sums_and_times_them(
 ) -> None:
     program = compiled(tmp_path, library)
     assert 0 < seconds_of_c(program, library, 2, 1 << 10) < 60
-
-
-def test_the_c_program_refuses_arguments_that_make_no_sense(
-    library: MpiLibrary, tmp_path: Path
-) -> None:
-    program = compiled(tmp_path, library)
-    done = subprocess.run([program, "8"], capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "usage: mpi_fidelity BYTES LAUNCHES SAMPLES" in done.stderr
 
 
 def test_a_compiler_that_fails_is_named(

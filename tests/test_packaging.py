@@ -128,10 +128,6 @@ def test_the_lowest_versions_that_are_tried_are_those_that_pyproject_admits() ->
         assert f"{pins[name]}.".startswith(f"{floor}."), name
 
 
-def test_a_checkout_ships_its_top_level_folders() -> None:
-    assert shipped_folder("suites") == CHECKOUT / "suites"
-
-
 def test_the_installed_copy_wins_over_a_folder_beside_the_package(tmp_path: Path) -> None:
     package = tmp_path / "ccbench"
     (package / "_shipped" / "results").mkdir(parents=True)

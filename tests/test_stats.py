@@ -14,8 +14,6 @@ from ccbench.stats import (
     intervals_overlap,
     median_interval,
     median_ranks,
-    relative_width,
-    rounds_interval,
     tukey_outliers,
 )
 
@@ -52,14 +50,6 @@ def test_the_ranks_agree_with_the_published_table(
     assert (found_rank, round(found_coverage, 3)) == (rank, coverage)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 5])
-def test_too_few_samples_give_their_span_and_what_it_is_worth(samples: int) -> None:
-    interval = median_interval([float(value) for value in range(samples)])
-    assert (interval.low, interval.high) == (0.0, samples - 1.0)
-    assert interval.confidence == pytest.approx(1 - 2.0 ** (1 - samples))
-    assert interval.confidence < 0.95
-
-
 @pytest.mark.parametrize("draw", ["exponential", "lognormal"])
 def test_the_interval_covers_the_true_median_as_often_as_it_says(draw: str) -> None:
     random = np.random.default_rng(20150815)
@@ -82,20 +72,6 @@ def test_an_interval_is_the_median_between_samples_of_its_ranks(
     ordered = sorted(samples)
     expected = Interval(ordered[rank - 1], float(np.median(samples)), ordered[-rank], coverage)
     assert median_interval(samples, confidence) == expected
-
-
-def test_a_million_samples_have_a_finite_interval() -> None:
-    rank, coverage = median_ranks(1_000_000, 0.95)
-    assert rank == pytest.approx(
-        500_000 - 0.98 * 1000, abs=2
-    )  # z / 2 * sqrt(n), normal approximation
-    assert 0.95 <= coverage < 0.951
-
-
-def test_relative_width_of_a_zero_median_is_infinite_unless_nothing_varies() -> None:
-    assert relative_width(Interval(0.0, 0.0, 1.0, 0.95)) == math.inf
-    assert relative_width(Interval(0.0, 0.0, 0.0, 0.95)) == 0.0
-    assert relative_width(Interval(9.0, 10.0, 12.0, 0.95)) == pytest.approx(0.3)
 
 
 @given(
@@ -129,20 +105,6 @@ def test_outliers_beyond_the_inner_and_outer_fences_are_told_apart() -> None:
     assert tukey_outliers([6.0, -16.0, *middle]) == ((0,), (1,))
     assert tukey_outliers([1.0] * 10) == tukey_outliers([1.0, 9.0]) == ((), ())
     assert tukey_outliers([1.0] * 10 + [1.1]) == ((), (10,))
-
-
-def test_rounds_count_once_each_when_there_are_enough_of_them() -> None:
-    samples = [float(one_round) + noise for one_round in range(6) for noise in (0.0, 0.1, 0.2)]
-    interval = rounds_interval(samples, [3] * 6)
-    assert (interval.low, interval.high) == (0.1, 5.1)
-    assert interval.median == pytest.approx(2.6)
-    assert interval.confidence == pytest.approx(1 - 2 / 2**6)
-
-
-@pytest.mark.parametrize("rounds", [[18], [9, 9], [3, 3]])
-def test_samples_are_pooled_when_rounds_are_few_or_do_not_add_up(rounds: list[int]) -> None:
-    samples = [float(value) for value in range(18)]
-    assert rounds_interval(samples, rounds) == median_interval(samples)
 
 
 @pytest.mark.parametrize(

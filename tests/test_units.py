@@ -8,21 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.collectives import COLLECTIVES, OPS
-from ccbench.dtypes import ITEM_BYTES
 from ccbench.units import (
-    format_change,
-    format_rate,
-    format_ratio,
     format_seconds,
     format_size,
     parse_duration,
     parse_fraction,
     parse_size,
     percent,
-    plural,
     shown,
-    suggestion,
 )
 
 
@@ -96,27 +89,6 @@ def test_a_size_is_shown_in_the_largest_unit_that_is_exact(size_bytes: int, text
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("10m", 600),
-        ("500 ms", 0.5),
-        ("1h30m", 5400),
-        ("1 h 30 min", 5400),
-        ("20 us", 2e-5),
-        ("20µs", 2e-5),
-        ("20 \u03bcs", 2e-5),
-        ("3 ns", 3e-9),
-        ("0 s", 0),
-        ("1.5s", 1.5),
-        ("1e-05 s", 1e-5),
-        ("1m30s500ms", 90.5),
-    ],
-)
-def test_durations_are_sums_of_parts(text: str, seconds: float) -> None:
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize(
     ("parse", "cure", "wrong"),
     [
         (
@@ -178,27 +150,6 @@ def test_seconds_are_shown_in_the_unit_that_fits(seconds: float, text: str) -> N
     assert format_seconds(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("rate", "text"),
-    [
-        (1e9, "1 GB/s"),
-        (371.24e9, "371.2 GB/s"),
-        (1e6, "0.001 GB/s"),
-        (0, "0 GB/s"),
-        (math.nan, "nan GB/s"),
-    ],
-)
-def test_rates_are_decimal_gigabytes_a_second(rate: float, text: str) -> None:
-    assert format_rate(rate) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("5%", 0.05), (0.05, 0.05), ("0.05", 0.05), (1, 1.0), ("99.9 %", 0.999)]
-)
-def test_fractions_may_be_percentages(text: str | float, value: float) -> None:
-    assert parse_fraction(text) == pytest.approx(value)
-
-
 @given(
     st.one_of(
         st.text(), st.integers(), st.floats(), st.lists(st.text()), st.integers(10**40, 10**41)
@@ -223,43 +174,6 @@ def test_any_text_is_a_quantity_or_a_value_error_with_a_cure(
     assert not problem or "; write " in problem
 
 
-@pytest.mark.parametrize(
-    ("ratio", "text"),
-    [
-        (261.08, "260x"),
-        (520.3, "520x"),
-        (1286.2, "1300x"),
-        (1.25, "1.2x"),
-        (12.4, "12x"),
-        (0.0423, "0.042x"),
-        (128522.8, "130000x"),
-        (0.0, "0x"),
-        (math.inf, "infx"),
-    ],
-)
-def test_ratios_are_written_without_exponents(ratio: float, text: str) -> None:
-    assert format_ratio(ratio) == text
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [(0.123, "+12.3%"), (-0.05, "-5.0%"), (8.5, "+850.0%"), (9.0, "10x"), (math.inf, "infx")],
-)
-def test_changes_are_percentages_until_the_ratio_reads_more_easily(
-    change: float, text: str
-) -> None:
-    assert format_change(change) == text
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [("FP16", "float16"), ("mean", "avg"), ("allreduce", "all_reduce"), ("p2p", "send_recv")],
-)
-def test_names_of_other_libraries_are_understood(word: str, meant: str) -> None:
-    assert suggestion(word, [*ITEM_BYTES, *OPS, *COLLECTIVES]) == f"did you mean {meant!r}?"
-    assert suggestion(word, ["elsewhere"]) == "write one of elsewhere"
-
-
 def test_shares_are_percentages_until_the_ratio_reads_more_easily() -> None:
     assert [percent(one) for one in (0.123, 0.004, 0.0001, 0.0, 8.5, 260.08)] == [
         "12 %",
@@ -269,8 +183,3 @@ def test_shares_are_percentages_until_the_ratio_reads_more_easily() -> None:
         "850 %",
         "260x",
     ]
-
-
-def test_words_for_many_have_their_ending() -> None:
-    assert [plural(count, "rank") for count in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
-    assert plural(2, "switch") == "2 switches"

@@ -61,19 +61,6 @@ def test_fits_are_tested_on_what_they_did_not_see(score: Command, tmp_path: Path
     assert "learned without 1 of 2" in ended.err
 
 
-def test_a_manifest_that_is_wrong_is_one_line_and_exit_code_2(
-    score: Command, tmp_path: Path
-) -> None:
-    manifest = tmp_path / "manifest.yaml"
-    manifest.write_text("- file: a.txt\n")
-    for arguments in ((str(manifest),), (str(tmp_path / "none.yaml"),), (str(tmp_path),)):
-        ended = score(*arguments)
-        assert ended.code == 2
-        assert ended.out == ""
-        assert len(ended.err.strip().splitlines()) == 1
-        assert "ccbench: error: " in ended.err
-
-
 @pytest.mark.exhaustive
 def test_nothing_that_can_be_modelled_is_an_error_with_the_reasons(
     score: Command, tmp_path: Path

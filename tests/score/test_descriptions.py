@@ -2,22 +2,18 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import replace
-from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.score.descriptions import described
-from benchmarks.score.manifest import read_manifest
 from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
-from ccbench.model.library import Generation, HostProcessor, Intra, NetworkPorts
+from ccbench.model.library import Generation, Intra, NetworkPorts
 from ccbench.model.library.clusters import library_system
 from ccbench.topology.files import load_catalog
 from ccbench.topology.node_nics import KINDS
-from tests.readers.benchmarks.logs import LOGS, needs_logs
 from tests.topology.denials import NETWORKS, PARTS, denials, shares
 
 
@@ -51,30 +47,6 @@ def test_words_and_the_catalog_agree_about_the_same_machine(
 
 
 @pytest.mark.parametrize(
-    ("gpu", "interconnect", "intra", "gigabytes"),
-    [
-        ("RTX 2080 Ti", "pcie3 PIX, P2P not available (SHM)", Intra.HOST, 15.754),
-        ("RTX 2080 Ti", "nvlink-bridge", Intra.BRIDGE, 50.0),
-        ("H100 PCIe", "nvlink-bridge", Intra.BRIDGE, 300.0),
-        ("L40S", "pcie4", Intra.PCIE, 31.508),
-        ("RTX 4090", "pcie4 x8", Intra.PCIE, 15.754),
-        ("RTX 4090", "unknown", Intra.PCIE, 31.508),
-        ("H100 SXM", "unknown", Intra.NVSWITCH, 450.0),
-        ("H100 SXM", "nvlink", Intra.NVSWITCH, 450.0),
-        ("RTX A6000", "NV4", Intra.BRIDGE, 56.25),
-        ("GH200", "nvlink4", Intra.NVLINK_MESH, 450.0),
-        ("V100-SXM2-16GB", "nvlink-mesh", Intra.NVLINK_MESH, 150.0),
-    ],
-)
-def test_two_gpus_are_joined_as_the_words_say(
-    gpu: str, interconnect: str, intra: Intra, gigabytes: float
-) -> None:
-    system = described(gpu, 2, 1, interconnect, "none")
-    assert system.intra is intra
-    assert system.intra_bytes_per_second == pytest.approx(gigabytes * 1e9, rel=1e-3)
-
-
-@pytest.mark.parametrize(
     ("gpu", "gpus", "interconnect", "intra"),
     [
         # NVLink alone is the shape that was built of that generation.
@@ -95,56 +67,6 @@ def test_more_gpus_are_joined_as_their_boards_and_bridges_were_built(
     gpu: str, gpus: int, interconnect: str, intra: Intra
 ) -> None:
     assert described(gpu, gpus, 1, interconnect, "none").intra is intra
-
-
-def test_a_rack_in_one_nvlink_domain_is_one_node() -> None:
-    rack = described(
-        "GB200 (NVL72)", 4, 18, "nvswitch4-nvl72 (one MNNVL domain)", "none (all in one domain)"
-    )
-    assert (rack.nodes, rack.ranks_per_node, rack.network) == (1, 72, None)
-    assert rack.multicast
-    assert rack.host is HostProcessor.ARM
-
-
-def test_racks_have_the_nics_of_all_their_nodes() -> None:
-    two = described("GB200 (NVL72)", 4, 36, "nvswitch4-nvl72 x2 racks", "ib-ndr-400 per GPU")
-    assert (two.nodes, two.ranks_per_node) == (2, 72)
-    assert two.network is not None
-    assert two.network.per_node == 72
-
-
-def test_of_two_kinds_of_gpu_the_older_is_taken_and_said() -> None:
-    system = described("H100 PCIe + A100 PCIe (mixed)", 1, 2, "none used", "roce-100x1")
-    assert system.generation is Generation.AMPERE
-    assert "oldest" in system.origins["generation"]
-
-
-def test_every_number_says_where_it_is_from() -> None:
-    system = described("H100 SXM (BM.GPU.H100.8)", 8, 2, "nvswitch3", "roce-200x16")
-    assert set(system.origins) == {"generation", "intra", "network", "host", "gpu_port"}
-    assert all(system.origins.values())
-
-
-@pytest.mark.parametrize(
-    ("gpu", "gpus", "nodes", "interconnect", "network", "reason"),
-    [
-        ("RTX 5090 (2 ranks on one GPU)", 1, 2, "none", "tcp-loopback", "share one GPU"),
-        ("none: CPU", 0, 4, "none", "tcp-25x1", "no GPUs"),
-        ("AWS Trainium", 2, 1, "neuronlink", "efa-100x8", "no accelerator that is known"),
-        ("H100 SXM", 8, 2, "nvswitch3", "none", "for 2 nodes"),
-        ("H100 SXM", 8, 2, "nvswitch3", "unknown", "names no kind"),
-        ("H100 SXM", 8, 1, "none", "none", "what joins them"),
-        ("H100 SXM", 8, 1, "nvlink-cube-mesh", "none", "never built"),
-        ("L40S", 2, 1, "nvlink-bridge", "none", "how many NVLinks"),
-        ("GB200", 4, 19, "nvswitch4-nvl72 x2 racks", "ib-ndr-400x4", "do not spread evenly"),
-        ("V100", 3, 1, "unknown", "none", "is not known"),
-    ],
-)
-def test_what_cannot_be_described_says_why(
-    gpu: str, gpus: int, nodes: int, interconnect: str, network: str, reason: str
-) -> None:
-    with pytest.raises(MachineError, match=reason):
-        described(gpu, gpus, nodes, interconnect, network)
 
 
 @given(
@@ -224,25 +146,6 @@ def test_words_of_networks_say_kind_rate_and_number(
     assert found is not None
     assert (found.word, found.per_node) == (kind, count)
     assert found.bytes_per_second == pytest.approx(gigabits * 1e9 / 8)
-
-
-def test_of_a_class_of_rates_the_lower_is_taken_and_the_origin_says_so() -> None:
-    found, origin = ports_of("efa (25-50 Gb/s class)", 1, Generation.TURING)
-    assert found is not None
-    assert found.bytes_per_second == 25e9 / 8
-    assert "the lower of" in origin
-
-
-def test_switches_that_add_are_seen() -> None:
-    sharp, plain = ports("ib-ndr-400x8 with IB SHARP"), ports("ib-ndr-400x8 (SHARP off)")
-    assert sharp is not None
-    assert plain is not None
-    assert (sharp.in_network_reduction, plain.in_network_reduction) == (True, False)
-
-
-@pytest.mark.parametrize("words", ["none", "none (all in one NVLink domain)", "no"])
-def test_no_network_is_none(words: str) -> None:
-    assert ports(words) is None
 
 
 @pytest.mark.parametrize(
@@ -341,29 +244,6 @@ def test_a_negated_word_or_a_share_never_raises_a_rate(
 
 
 @pytest.mark.parametrize(
-    ("words", "share"),
-    [
-        ("half of the NVLinks", 0.5),
-        ("half the links", 0.5),
-        ("only a quarter of its NVLink links", 0.25),
-        ("two thirds of the NVLinks up", 2 / 3),
-        ("NVLink at half rate", 0.5),
-        ("50 % of the NVLinks", 0.5),
-        ("two thirds of the NVLinks are down", 1 / 3),
-        ("6 of the NVLinks", 1 / 3),
-        ("6 of its 18 NVLinks", 1 / 3),
-        ("the third NVLink", 1.0),
-        ("half of the NICs", 1.0),
-    ],
-)
-def test_a_share_of_the_links_has_that_share_of_their_rate(words: str, share: float) -> None:
-    plain = described("H100 SXM", 8, 1, "nvswitch3", "none")
-    system = described("H100 SXM", 8, 1, f"nvswitch3, {words}", "none")
-    assert system.intra_bytes_per_second == pytest.approx(share * plain.intra_bytes_per_second)
-    assert system.links_per_gpu == int(share * plain.links_per_gpu + 1e-9)
-
-
-@pytest.mark.parametrize(
     ("words", "count", "share"), [("half of the NICs", 4, 0.5), ("a third of them", 2, 1 / 3)]
 )
 def test_a_share_of_the_nics_has_that_share_of_their_rate(
@@ -391,29 +271,6 @@ def test_hosts_of_a_rack_that_the_name_of_its_gpus_tells_share_its_switches(
 
 
 @pytest.mark.parametrize(
-    "bound", ["no more than ", "not more than ", "at most ", "up to ", "fewer than ", ""]
-)
-@pytest.mark.parametrize(("count", "links"), [(4, 4), (40, 18)])
-def test_a_bounded_number_of_links_is_there_and_never_more_than_the_model_has(
-    bound: str, count: int, links: int
-) -> None:
-    for unit in ("NVLinks", "NVLink links", "of 18 NVLinks"):
-        system = described("H100 SXM", 8, 1, f"{bound}{count} {unit}", "none")
-        assert (system.intra, system.links_per_gpu) == (Intra.NVSWITCH, links)
-
-
-@pytest.mark.parametrize(
-    "words", ["no bridge", "without NVLink bridge", "bridge not installed", "no NVLink"]
-)
-def test_a_bridge_that_is_not_there_leaves_pcie(words: str) -> None:
-    for joined in (words, f"pcie4, {words}", f"nvlink ({words})"):
-        system = described("A40", 2, 1, joined, "none")
-        assert system.intra is Intra.PCIE
-        assert system.intra_bytes_per_second == pytest.approx(31.508e9, rel=1e-3)
-        assert joined in system.origins["intra"] or joined == "pcie4"
-
-
-@pytest.mark.parametrize(
     ("gpu", "gpus", "joined", "intra"),
     [
         ("H100 SXM", 8, "no nvswitch", Intra.PCIE),
@@ -430,43 +287,6 @@ def test_without_a_part_gpus_are_joined_by_what_is_left(
     gpu: str, gpus: int, joined: str, intra: Intra
 ) -> None:
     assert described(gpu, gpus, 1, joined, "none").intra is intra
-
-
-@needs_logs
-def test_words_that_deny_what_is_not_there_change_no_system_of_the_published_logs() -> None:
-    assert LOGS is not None
-    understood = 0
-    for entry in read_manifest(LOGS / "manifest.yaml"):
-        for gpus, nodes in product(entry.gpus_per_node, entry.nodes):
-            try:
-                plain = described(
-                    entry.gpu, gpus, nodes, entry.interconnect, entry.network, "x"
-                )
-            except MachineError:
-                continue
-            understood += 1
-            denied = described(
-                entry.gpu, gpus, nodes, f"{entry.interconnect}, no HCCS", entry.network, "x"
-            )
-            assert replace(denied, origins={}) == replace(plain, origins={})
-            network = f"{entry.network} (no Omni-Path)"
-            denied = described(entry.gpu, gpus, nodes, entry.interconnect, network, "x")
-            assert replace(denied, origins={}) == replace(plain, origins={})
-    assert understood > 50
-
-
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        ("no IB, tcp-25x1", "tcp"),
-        ("roce-100x2, InfiniBand not used", "roce"),
-        ("never oversubscribed InfiniBand 400x8", "ib"),
-    ],
-)
-def test_a_network_that_is_not_there_is_not_taken(words: str, kind: str) -> None:
-    found = ports(words)
-    assert found is not None
-    assert found.word == kind
 
 
 @pytest.mark.parametrize(
@@ -489,8 +309,3 @@ def test_of_two_networks_the_first_counts_with_its_own_rate(
         gigabits,
         nics,
     )
-
-
-@pytest.mark.parametrize("words", ["no network", "without InfiniBand", "ib-ndr-400x8 disabled"])
-def test_a_network_that_is_only_denied_is_none(words: str) -> None:
-    assert ports(words) is None

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.score.learning import domain_of, fit
+from benchmarks.score.learning import fit
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
 from ccbench.model.library.constants import constants_of
 from ccbench.model.library.predictor import seconds_of
-from tests.model.library.systems import A100, H100, HDR, STARTS, clustered, lone
+from tests.model.library.systems import A100, H100, HDR, clustered, lone
 
 SIZES = tuple(1 << power for power in range(3, 34, 3))
 PLANTED = {"base": 1.3, "NVLink": 0.93, "NVLS of Hopper": 1.05, "fabric": 0.96}
@@ -75,25 +75,3 @@ def test_a_system_counts_once_whatever_its_number_of_rows() -> None:
     for one in rows:
         expected = seconds_of(one.system, one.request, once)
         assert seconds_of(one.system, one.request, often) == pytest.approx(expected, rel=0.04)
-
-
-def test_what_is_trusted_beforehand_moves_less() -> None:
-    weak, strong = (
-        dict(fit(observations(), prior_weight=weight).levels) for weight in (0.001, 10.0)
-    )
-    for name in PLANTED:
-        assert abs(np.log(strong[name])) < 0.2 * abs(np.log(weak[name])), name
-
-
-def test_without_observations_nothing_is_learned() -> None:
-    assert fit([]).values == STARTS.values
-
-
-def test_the_domain_is_what_was_observed() -> None:
-    domain = domain_of(observations())
-    assert fit(observations()).domain == domain
-    most_nodes = dict(domain.most_nodes)
-    assert most_nodes["generation", "ampere"] == most_nodes["network", "ib"] == 8
-    assert most_nodes["intra", "none"] == 2
-    assert dict(domain.most_ranks_per_node) == {"none": 1, "nvswitch": 8}
-    assert domain.largest_bytes == SIZES[-1]

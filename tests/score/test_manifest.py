@@ -8,7 +8,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.score.descriptions import described
 from benchmarks.score.manifest import REQUIRED, ManifestEntry, read_manifest
 from ccbench.errors import UsageError
 from tests.score.corpora import HOPPER
@@ -22,63 +21,6 @@ def read(folder: Path, value: Any) -> tuple[ManifestEntry, ...]:
 
 def with_fields(**changes: Any) -> list[dict[str, Any]]:
     return [{"file": "a.txt", **HOPPER, **changes}]
-
-
-def test_an_entry_keeps_the_words_and_takes_the_numbers_and_a_collectors_own_fields_may_be_there(
-    tmp_path: Path,
-) -> None:
-    own = {"source": "a/b:c", "notes": "n", "text": "t", "awkward": "no"}
-    (entry,) = read(tmp_path, with_fields(**own))
-    assert (entry.file, entry.gpu, entry.gpus_per_node, entry.nodes) == (
-        "a.txt",
-        "H100 SXM",
-        (8,),
-        (1,),
-    )
-    assert (entry.collective, entry.healthy, entry.nccl_version) == (
-        "all_reduce",
-        True,
-        "2.20.5",
-    )
-    assert read(tmp_path, {"logs": with_fields()}) == (entry,)
-
-
-@pytest.mark.parametrize(
-    ("written", "numbers"),
-    [
-        (2, (2,)),
-        ("4,5,6,7,8", (4, 5, 6, 7, 8)),
-        ("1 and 4", (1, 4)),
-        ("1 (posing as 2)", (1,)),
-        ("4 workers on 2 hosts", (4,)),
-        ("unknown (16 in the file-naming example)", ()),
-        ("unknown", ()),
-    ],
-)
-def test_numbers_in_words_are_those_that_the_words_leave_possible(
-    tmp_path: Path, written: Any, numbers: tuple[int, ...]
-) -> None:
-    assert read(tmp_path, with_fields(nodes=written))[0].nodes == numbers
-
-
-@pytest.mark.parametrize(
-    ("written", "name"),
-    [
-        ("alltoall", "all_to_all"),
-        ("sendrecv", "send_recv"),
-        ("all_reduce (by count)", "all_reduce"),
-        ("Reduce-Scatter", "reduce_scatter"),
-        ("several (name field)", "several"),
-        ("all_reduce, all_gather", ""),
-    ],
-)
-def test_collectives_have_ccbenchs_names(tmp_path: Path, written: str, name: str) -> None:
-    assert read(tmp_path, with_fields(collective=written))[0].collective == name
-
-
-def test_health_may_be_unknown(tmp_path: Path) -> None:
-    assert read(tmp_path, with_fields(healthy="unknown"))[0].healthy is None
-    assert read(tmp_path, with_fields(healthy=False))[0].healthy is False
 
 
 @pytest.mark.parametrize("name", REQUIRED)
@@ -121,16 +63,6 @@ def test_a_file_that_is_not_there_or_not_text_says_so(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not UTF-8"):
         read_manifest(tmp_path / "m.yaml")
-
-
-def test_the_example_of_the_documentation_is_a_manifest(tmp_path: Path) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "scoring.md"
-    _, _, rest = page.read_text(encoding="utf-8").partition("```yaml\n")
-    (entry,) = read(tmp_path, rest.partition("```")[0])
-    system = described(
-        entry.gpu, entry.gpus_per_node[0], entry.nodes[0], entry.interconnect, entry.network
-    )
-    assert (system.ranks, entry.healthy) == (16, True)
 
 
 @given(st.text(max_size=40))

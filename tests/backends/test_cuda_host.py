@@ -21,7 +21,7 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.results import load_run
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends import measuring
-from tests.backends.measuring import SAMPLING, launched, spoilt
+from tests.backends.measuring import SAMPLING
 
 POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
 
@@ -153,22 +153,6 @@ def test_any_groups_are_right_and_the_world_is_as_it_was_afterwards(groups: str)
         assert wrong_elements(endpoint, plain) == 0
 
 
-def test_a_group_alone_leaves_the_others_buffers_out() -> None:
-    endpoint = EmulatedEndpoint(Control(1, 64), 4)
-    endpoint.prepare(grouped("all_reduce", "ring", "rank % 2", active_group=1))
-    assert sorted(endpoint.outputs) == [1, 3]
-    endpoint.finish()
-
-
-def test_what_strays_into_another_group_is_seen() -> None:
-    endpoint = EmulatedEndpoint(Control(1, 64), 4)
-    launched(endpoint, grouped("all_reduce", "ring", "rank // 2"))
-    assert spoilt(endpoint) is None
-    outputs = endpoint.outputs
-    outputs[3][:] = outputs[1]
-    assert (spoilt(endpoint) or (-1,))[0] == 3
-
-
 # -- teams ---------------------------------------------------------------------------------------------------
 
 
@@ -180,20 +164,6 @@ def measured(case: Case, limit_seconds: float = 30.0) -> tuple[Measurement, bool
         ), team.usable()
     finally:
         team.close()
-
-
-def test_a_measurement_is_an_emulation_and_has_no_ranks_times() -> None:
-    measurement, usable = measured(case_of("all_reduce", "default", 2))
-    assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0)
-    assert measurement.simulated
-    assert measurement.conditions.flags[0] == "emulation"
-    assert measurement.algorithm_used in kernel_algorithms("all_reduce")
-    assert measurement.rank_samples_seconds == ()
-    assert measurement.rank_waiting_seconds == ()
-    assert len(measurement.samples_seconds) >= 2
-    assert usable
-    in_groups, _ = measured(grouped("all_reduce", "tree", "rank // 2"))
-    assert (in_groups.status, in_groups.wrong_elements) == (Status.OK, 0)
 
 
 @pytest.mark.parametrize(

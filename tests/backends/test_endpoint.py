@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from multiprocessing import Pipe
 
 import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.control_block import Control, Word
+from ccbench.backends.control_block import Control
 from ccbench.backends.endpoint import SingleProcessEndpoint, open_worker_group
 from ccbench.cases.axes import Case
 from ccbench.cases.capabilities import DECLARED
 from ccbench.cases.measurement import Sampling, Status
-from ccbench.errors import UsageError
 from ccbench.runner.workers.rank import rank_report, refuse_all
 from ccbench.verification import Array, Mismatch, Piece, expected_pieces
 
@@ -73,83 +71,6 @@ def right(case: Case = CASE, rank: int = 0) -> Array:
     return np.concatenate([part for piece in pieces for _, part in piece.parts()])
 
 
-def rounds(
-    *outputs: OnDevice, case: Case = CASE
-) -> tuple[SingleProcessEndpoint, list[Mismatch | None]]:
-    """An endpoint, and what it found wrong in one round after the other with an output of rank 0 each."""
-    endpoint = AllRanks()
-    mismatches = []
-    for output in outputs:
-        endpoint.arm(case)
-        mismatches.append(endpoint.checked(case, [(0, output)], 7, 1))
-    return endpoint, mismatches
-
-
-def test_from_the_second_round_on_the_device_compares_alone() -> None:
-    first, second = OnDevice(right()), OnDevice(right())
-    endpoint, mismatches = rounds(first, second)
-    assert mismatches == [None, None]
-    assert [(output.reads, output.compared) for output in (first, second)] == [(1, 1), (0, 1)]
-    assert endpoint.flags == ()
-
-
-def test_where_the_device_finds_a_difference_the_host_says_what_is_wrong() -> None:
-    wrong = right()
-    wrong[4:] ^= 1
-    second = OnDevice(wrong)
-    endpoint, (_, mismatch) = rounds(OnDevice(right()), second)
-    assert mismatch is not None
-    assert (mismatch.wrong_elements, mismatch.offset) == (2, 4)
-    assert second.reads == 1
-    assert endpoint.flags == ()
-
-
-@pytest.mark.parametrize("answer", [(1, 0), (0, -1), (2, 3)])
-def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(
-    answer: tuple[int, int],
-) -> None:
-    wrong = right()
-    if answer != (1, 0):
-        wrong[4:] ^= 1
-    later = OnDevice(right())
-    endpoint, mismatches = rounds(OnDevice(wrong, answer), later)
-    assert (mismatches[0] is None) == (answer == (1, 0))
-    assert endpoint.flags == ("compared_wrong",)
-    assert (later.reads, later.compared) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [UsageError("no compiler"), OutOfMemory("full"), RuntimeError("CUDA_ERROR_INVALID_IMAGE")],
-)
-def test_where_a_device_cannot_compare_the_host_does(error: Exception) -> None:
-    first, second = OnDevice(right(), error), OnDevice(right())
-    endpoint, mismatches = rounds(first, second)
-    assert mismatches == [None, None]
-    assert [(output.reads, output.compared) for output in (first, second)] == [(1, 1), (1, 0)]
-    assert endpoint.flags == ()
-
-
-def test_the_host_compares_what_was_rounded_and_where_a_fault_is_armed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    averages = replace(
-        CASE,
-        backend="nccl",
-        collective="all_reduce",
-        dtype="float32",
-        op="avg",
-        ranks=3,
-        count=6,
-    )
-    rounded = [OnDevice(right(averages)) for _ in range(2)]
-    rounds(*rounded, case=averages)
-    monkeypatch.setenv("CCBENCH_FAULT", "element:rank=1")
-    spoilt = [OnDevice(right()) for _ in range(2)]
-    rounds(*spoilt)
-    assert all((output.reads, output.compared) == (1, 0) for output in (*rounded, *spoilt))
-
-
 MODELS = [(name, model) for name, able in DECLARED.items() for model in able.workers]
 
 
@@ -185,14 +106,6 @@ def test_an_endpoint_of_all_ranks_counts_every_wrong_element_and_names_the_first
     mismatch = endpoint.checked(CASE, outputs.items(), 7, 1)
     assert mismatch is not None
     assert (mismatch.rank, mismatch.wrong_elements, mismatch.offset) == (0, 6, 0)
-
-
-def test_the_watchdog_reads_the_sample() -> None:
-    endpoint = AllRanks()
-    endpoint.begin_sample(5)
-    assert endpoint.control.read(0, Word.SAMPLE) == 5
-    endpoint.barrier()
-    assert endpoint.agree(9) == 9
 
 
 class Refusing(AllRanks):

@@ -4,28 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.backends.faults import ALL_RANKS, VARIABLE, Fault, fault_from_environment
+from ccbench.backends.faults import VARIABLE, fault_from_environment
 from ccbench.errors import UsageError
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("", None),
-        ("slow", Fault("slow")),
-        ("kill:rank=3:collective=all_gather", Fault("kill", 3, "all_gather")),
-        (
-            "nan:rank=all:algorithm=ring:size=64",
-            Fault("nan", ALL_RANKS, algorithm="ring", size_bytes=64),
-        ),
-    ],
-)
-def test_a_fault_is_read_with_its_keys(
-    monkeypatch: pytest.MonkeyPatch, text: str, fault: Fault | None
-) -> None:
-    monkeypatch.setenv(VARIABLE, text)
-    assert fault_from_environment() == fault
-
 
 MISTAKES = [
     ("sloow:rank=1", "'sloow:rank=1' is not a fault; .* a kind of kill, stop"),

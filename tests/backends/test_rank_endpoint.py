@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ccbench.backends import rank_endpoint
 from ccbench.backends.base import OutOfMemory, Position
-from ccbench.backends.control_block import Activity
 from ccbench.backends.rank_endpoint import (
     HUGE_PAGE_BYTES,
     PAGE_BYTES,
@@ -120,30 +119,6 @@ def test_a_launch_is_checked_on_the_data_of_its_seed() -> None:
     assert endpoint.check(8, 3) is not None
 
 
-@pytest.mark.parametrize(
-    ("name", "whole", "taken", "made"),
-    [
-        ("all_gather", 128, 64, 128),
-        ("reduce_scatter", 128, 128, 64),
-        ("gather", 128, 64, 128),
-        ("scatter", 128, 128, 64),
-        ("all_to_all", 128, 128, 128),
-        ("all_reduce", 64, 64, 64),
-    ],
-)
-def test_in_place_input_and_output_are_parts_of_one_buffer(
-    name: str, whole: int, taken: int, made: int
-) -> None:
-    endpoint = Copying(Mirror(["a", "a"]))
-    endpoint.prepare(
-        case(name, op="sum", in_place=True, root=0 if name in ("gather", "scatter") else -1)
-    )
-    own = endpoint.own
-    assert (len(own.source), len(own.input), len(own.output)) == (whole, taken, made)
-    assert own.source is own.target
-    assert np.shares_memory(own.input, own.output)
-
-
 def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
     for one_clock, first in ((True, [10.0, 11.0]), (False, [0.0, 1.0])):
         endpoint = Copying(Mirror(["a", "b"], one_clock=one_clock, offset=0.25))
@@ -171,18 +146,6 @@ def test_memory_is_counted_host_by_host_and_of_both_collectives(
     Copying(Mirror(["a", "b"])).prepare(case(concurrent=concurrent))
 
 
-def test_the_leader_hears_only_of_changes() -> None:
-    mirror = Mirror(["a", "a"])
-    endpoint = Copying(mirror)
-    endpoint.prepare(case())
-    for sample in range(5):
-        endpoint.begin_sample(sample)
-    endpoint.finish()
-    activities = [position.activity for position in mirror.positions]
-    assert activities == [Activity.PREPARING, Activity.SAMPLING, Activity.IDLE]
-    assert endpoint.position().sample == 4
-
-
 @given(st.integers(-(2**62), 2**62))
 def test_what_rank_0_decides_arrives_whole(value: int) -> None:
     assert Copying(Mirror(["a"])).agree(value) == value
@@ -208,24 +171,6 @@ class CopyingBoth(RankEndpoint):
         """Nobody is late."""
 
 
-@pytest.mark.parametrize(("lanes", "wrong"), [((), 128), ((0,), 64), ((1,), 64), ((0, 1), 0)])
-def test_what_is_wrong_in_both_collectives_is_counted_together(
-    lanes: tuple[int, ...], wrong: int
-) -> None:
-    endpoint = CopyingBoth(Mirror(["a", "a"]))
-    endpoint.lanes = lanes
-    endpoint.prepare(case(concurrent="broadcast on all"))
-    endpoint.poison()
-    endpoint.refill(7)
-    endpoint.launch(1)
-    mismatch = endpoint.check(7, 1)
-    assert (mismatch.wrong_elements if mismatch else 0) == wrong
-    if mismatch is not None and lanes:
-        assert mismatch.expected.endswith("in the concurrent broadcast") == (lanes == (0,))
-    assert endpoint.concurrent is not None
-    assert (endpoint.concurrent.source != endpoint.own.source).any()
-
-
 @pytest.mark.parametrize("kind", ["", "slow:rank=0"])
 def test_samples_of_both_are_gathered_from_all_ranks(
     monkeypatch: pytest.MonkeyPatch, kind: str
@@ -243,23 +188,3 @@ def test_samples_of_both_are_gathered_from_all_ranks(
     endpoint.finish()
     endpoint.prepare(case())
     assert endpoint.facts().parts == ()
-
-
-def test_a_rank_of_no_group_takes_no_memory_and_is_never_wrong() -> None:
-    endpoint = Copying(Mirror(["a", "a", "a", "a"]))
-    endpoint.prepare(case("all_gather", ranks=4, root=-1, groups="rank // 2", active_group=1))
-    assert endpoint.own.part is None
-    assert (endpoint.own.source.nbytes, endpoint.own.target.nbytes) == (0, 0)
-    endpoint.poison()
-    endpoint.refill(1)
-    endpoint.launch(2)
-    assert endpoint.check(1, 2) is None
-
-
-@pytest.mark.parametrize("traffic", ["", "hot:0.5", "[[0, 3], [1, 0]]"])
-def test_buffers_of_uneven_blocks_are_as_long_as_the_blocks(traffic: str) -> None:
-    endpoint = Copying(Mirror(["a", "a"]))
-    uneven = case("all_to_all_v", root=-1, traffic=traffic)
-    endpoint.prepare(uneven)
-    lengths = len(endpoint.own.source), len(endpoint.own.target)
-    assert lengths == (uneven.input_count(0), uneven.output_count(0))

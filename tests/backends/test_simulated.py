@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,20 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends import simulated
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.launch_price import COPIED, prediction_of
-from ccbench.backends.simulated import BACKEND, CHECKED_ELEMENTS, NOISE_SIGMA, execute
+from ccbench.backends.simulated import BACKEND, NOISE_SIGMA
 from ccbench.cases.axes import NO_OP, NO_ROOT, Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES, OPS
 from ccbench.dtypes import CPU_DTYPES, item_bytes
-from ccbench.model.cluster import open_cluster, schedule_points
-from ccbench.runner.measure import merged
+from ccbench.model.cluster import open_cluster
 from ccbench.schedules import algorithms_of, schedule_for
-from ccbench.schedules.schedule import Schedule
-from ccbench.stats import rounds_interval
-from ccbench.verification import check
 from tests.backends import measuring
 
 
@@ -95,34 +89,6 @@ def test_samples_lie_around_the_models_price() -> None:
     assert np.log(samples).std() == pytest.approx(NOISE_SIGMA, rel=0.3)
 
 
-def rounds(count: int, seed: int = 3) -> list[Measurement]:
-    """Rounds to two cases in turn by one team; those to the first case."""
-    team = BACKEND.open_team(TeamRequest(4, seed=seed))
-    mine, second = case_of(), case_of(algorithm="two_shot")
-    return [(team.run(mine, Sampling()), team.run(second, Sampling()))[0] for _ in range(count)]
-
-
-def test_a_seed_gives_the_same_rounds_again_and_another_does_not() -> None:
-    def samples(measurements: list[Measurement]) -> list[tuple[float, ...]]:
-        return [measurement.samples_seconds for measurement in measurements]
-
-    assert samples(rounds(3)) == samples(rounds(3))
-    assert not set(samples(rounds(3))) & set(samples(rounds(3, seed=4)))
-    case = case_of()
-    assert run(case).samples_seconds != run(replace(case, algorithm="two_shot")).samples_seconds
-
-
-def test_every_round_draws_anew_so_that_rounds_have_an_interval() -> None:
-    measurements = rounds(6)
-    assert len({measurement.samples_seconds for measurement in measurements}) == 6
-    whole = measurements[0]
-    for measurement_of_round in measurements[1:]:
-        whole = merged(whole, measurement_of_round)
-    interval = rounds_interval(whole.samples_seconds, whole.round_samples)
-    assert interval.low < interval.median < interval.high
-    assert interval.high / interval.low < 1 + 5 * NOISE_SIGMA
-
-
 def test_a_host_has_the_steps_of_the_algorithm_and_the_bytes_of_the_rank_with_most() -> None:
     ring = run(case_of(size_bytes=1 << 20)).path_counts
     # Entry and exit, and a flag for each of 2 (n - 1) steps; three quarters are added, three copied.
@@ -134,67 +100,6 @@ def test_a_host_has_the_steps_of_the_algorithm_and_the_bytes_of_the_rank_with_mo
     counts = [run(replace(uneven, traffic=traffic)).path_counts for traffic in (matrix, "")]
     # Of both the rank that sends most sends the whole size.
     assert [each[COPIED] for each in counts] == pytest.approx([uneven.size_bytes] * 2)
-
-
-def test_every_rank_has_a_sample_and_none_is_longer_than_the_whole() -> None:
-    measurement = run(case_of(ranks=5))
-    whole = np.array(measurement.samples_seconds)
-    ranks = np.array(measurement.rank_samples_seconds)
-    assert ranks.shape == (5, len(whole))
-    assert np.all(ranks > 0)
-    assert np.all(ranks.max(axis=0) == whole)  # the first to start sees all of it
-    skew = np.array(measurement.skew_seconds)
-    latest = (whole - ranks.min(axis=0)) * measurement.launches_per_sample
-    assert skew == pytest.approx(latest, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("sampling", "reason", "samples"),
-    [
-        (Sampling(minimum_samples=20, target_relative_width=1.0), "interval", 20),
-        (
-            Sampling(target_relative_width=0.0, maximum_samples=33, budget_seconds=100),
-            "maximum of samples",
-            33,
-        ),
-        (Sampling(target_relative_width=0.0, minimum_samples=7, budget_seconds=0), "budget", 7),
-    ],
-)
-def test_sampling_stops_for_the_reason_it_gives(
-    sampling: Sampling, reason: str, samples: int
-) -> None:
-    measurement = run(case_of(), sampling)
-    assert (measurement.stop_reason, len(measurement.samples_seconds)) == (reason, samples)
-
-
-def test_short_launches_are_repeated_within_a_sample_unless_isolated() -> None:
-    case = case_of(size_bytes=8)
-    together = run(case, Sampling(minimum_sample_seconds=0.001))
-    assert together.launches_per_sample * np.median(together.samples_seconds) >= 0.0009
-    assert run(replace(case, mode="isolated")).launches_per_sample == 1
-
-
-def test_default_is_the_cheapest_algorithm_at_each_size() -> None:
-    for size in (8, 1 << 24):
-        algorithm = run(case_of(algorithm="default", size_bytes=size)).algorithm_used.partition(
-            ":"
-        )[0]
-        prices = {
-            name: np.median(run(case_of(algorithm=name, size_bytes=size)).samples_seconds)
-            for name in algorithms_of("all_reduce")
-        }
-        assert algorithm == min(prices, key=lambda name: prices[name])
-
-
-def test_a_large_case_is_checked_on_a_small_one_and_says_so() -> None:
-    measurement = run(case_of(size_bytes=1 << 30))
-    assert (
-        measurement.detail
-        == f"result checked on a count of {CHECKED_ELEMENTS} instead of {1 << 28}"
-    )
-    small = run(case_of(size_bytes=4096))
-    assert (small.detail, small.simulated) == ("", True)
-    assert small.backend_version == "model of cpu-shared-memory"
 
 
 @pytest.mark.parametrize(
@@ -229,28 +134,6 @@ def test_a_case_for_another_number_of_ranks_is_turned_away() -> None:
     assert team.usable()
     team.close()
     team.close()
-
-
-def test_a_slot_that_no_flow_wrote_is_wrong_whatever_it_would_hold() -> None:
-    case = case_of("all_gather", "direct", ranks=3, size_bytes=24)
-    idle: Schedule = replace(schedule_for("all_gather", "direct", 3), phases=())
-    outputs = execute(idle, replace(case, dtype="float64", count=1))
-    mismatch = check(replace(case, dtype="float64", count=1), 0, outputs[0], seed=1, launches=1)
-    assert mismatch is not None
-    assert mismatch.wrong_elements == 2
-
-
-def test_a_cluster_of_gpus_gives_the_price_of_the_schedule_on_its_links() -> None:
-    cluster = open_cluster("hgx-h100", 2, "ib-ndr-400x8")
-    case = replace(case_of("all_reduce", "ring", ranks=16, size_bytes=1 << 20), nodes=2)
-    measured = BACKEND.open_team(TeamRequest(16, cluster)).run(case, Sampling())
-    (point,) = schedule_points(cluster, "all_reduce", "ring", (1 << 20,))
-    assert measured.status is Status.OK
-    assert measured.simulated
-    assert np.median(measured.samples_seconds) == pytest.approx(
-        point.prediction.predicted_seconds, rel=0.05
-    )
-    assert measured.backend_version == "model of 2 x hgx-h100 on ib-ndr-400x8"
 
 
 def grouped(
@@ -306,36 +189,6 @@ def test_a_pair_moves_its_data_and_ranks_that_stand_by_have_no_row(pair: str) ->
     assert len(measurement.rank_samples_seconds) == 2
     assert len(run(grouped(groups="rank // 2")).rank_samples_seconds) == 8
     assert len(run(grouped(groups="rank // 2", active_group=1)).rank_samples_seconds) == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_right"),
-    [
-        ({"groups": "rank // 2"}, lambda _, seed: seed == simulated.SEED),
-        ({"groups": "rank // 2"}, lambda _, seed: seed != simulated.SEED),
-        (
-            {"concurrent": "all_gather on rank // 2"},
-            lambda schedule, _: schedule.collective != "all_gather",
-        ),
-    ],
-)
-def test_a_wrong_group_or_what_is_wrong_concurrently_is_noticed_among_right_ones(
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[str, Any],
-    is_right: Callable[[Schedule, int], bool],
-) -> None:
-    right = simulated.execute
-
-    def others_are_stale(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
-        return right(schedule, case, seed if is_right(schedule, seed) else seed + 1)
-
-    monkeypatch.setattr(simulated, "execute", others_are_stale)
-    # Without what it remembers of the same case.
-    monkeypatch.setattr(simulated, "_wrong_elements", simulated._wrong_elements.__wrapped__)
-    measurement = run(grouped(ranks=4, size_bytes=4096, op="max", dtype="int64", **changes))
-    assert measurement.status is Status.WRONG
-    # Two ranks of 512 elements, or all four of a gathered 512; by chance a few are right.
-    assert 0.9 * 2 * 512 < (measurement.wrong_elements or 0) <= 4 * 512
 
 
 def test_two_collectives_at_once_take_longer_than_one_on_links_that_both_use() -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -164,41 +164,6 @@ def test_a_rank_that_does_not_wait_is_seen_in_either_collective(
     assert any(World(case, fault).run(shuffle, launches=1) for shuffle in range(30))
 
 
-def test_counters_that_are_mixed_up_are_seen() -> None:
-    case = case_of("all_reduce", 40, algorithm="ring", concurrent="all_gather on rank % 2")
-    assert any(mixed_up(case, shuffle) for shuffle in range(30))
-
-
-def mixed_up(case: Case, shuffle: int) -> bool:
-    """Whether one counter for both programs of a rank shows."""
-    try:
-        return bool(World(case, second_word=Word.PROGRESS).run(shuffle, launches=1))
-    except Deadlock:
-        return True
-
-
-def test_what_strays_from_one_collective_into_the_other_is_seen() -> None:
-    case = replace(case_of("all_gather", 40), concurrent="all_gather")
-    world = World(case)
-    assert world.run(1) == []
-    main, concurrent = world.ranks[0].lanes
-    main.output[:] = concurrent.output
-    mismatch = main.check(5, LAUNCHES, world.control)
-    assert mismatch
-    assert mismatch.wrong_elements > 100
-
-
-def test_what_each_takes_is_added_up() -> None:
-    world = World(case_of("all_reduce", 40, concurrent="all_gather on rank % 2"))
-    world.run(3)
-    once = list(world.ranks[0].seconds)
-    assert all(seconds > 0 for seconds in once)
-    world.run(3)
-    assert all(
-        more > seconds for more, seconds in zip(world.ranks[0].seconds, once, strict=True)
-    )
-
-
 # -- a computation -----------------------------------------------------------------------------------------
 
 
@@ -213,34 +178,6 @@ class Scripted:
         for moved in self._script:
             self._done.append("moved" if moved else "looked")
             yield moved
-
-
-@pytest.mark.parametrize(
-    ("script", "launches", "repetitions", "expected"),
-    [
-        ([True, True], 1, 2, "moved moved once once"),
-        ([True, False, True], 1, 3, "moved looked once moved once once"),
-        ([False, False, True], 1, 1, "looked once looked moved"),
-        ([True], 3, 1, "moved moved moved once"),
-        ([False, True], 2, 5, "looked once moved looked once moved once once once"),
-        ([False, True], 1, 0, "looked moved"),
-        ([], 1, 2, "once once"),
-    ],
-)
-def test_the_collective_goes_on_between_repetitions_whenever_it_can(
-    script: list[bool], launches: int, repetitions: int, expected: str
-) -> None:
-    done: list[str] = []
-    computed, communicated = while_computing(
-        Scripted(script, done),  # type: ignore[arg-type]  # a program of the test's own
-        lambda: done.append("once"),
-        launches,
-        repetitions,
-        Waiter(Control(1, 1), True),
-    )
-    assert " ".join(done) == expected
-    assert communicated > 0
-    assert (computed > 0) == (repetitions > 0)
 
 
 def test_whichever_ends_first_is_over_earlier() -> None:

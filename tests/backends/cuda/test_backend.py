@@ -11,24 +11,16 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends import cuda, prerequisites
-from ccbench.backends.cuda import BACKEND, single_process, sources_digest
+from ccbench.backends.cuda import BACKEND, single_process
 from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.cuda.runtime import Cuda, open_cuda
-from ccbench.backends.kernels.building import CompilationFailed
 from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import PER_GPU, PROCESSES, Case
 from ccbench.errors import BackendUnavailable, CannotStart, MissingDependency
 from ccbench.machine.files import Files
-from ccbench.runner import planning
 
-from .cases import Opened, case_of
+from .cases import case_of
 from .emulated import CudaError, EmulatedRuntime
-
-
-def test_a_machine_without_a_driver_is_told_about_the_emulation(tmp_path: Path) -> None:
-    assert driver_missing(tmp_path) == (
-        "this machine has no NVIDIA driver; --backend cuda-host runs the same kernels on the CPU"
-    )
 
 
 @pytest.mark.parametrize("file", ["dev/nvidia0", "dev/dxg"])
@@ -79,19 +71,6 @@ def test_cupy_of_cuda_13_where_driver_or_all_gpus_are_older_is_told_before_any_c
     assert BACKEND.unavailable() is None
     monkeypatch.setattr(prerequisites, "find_spec", lambda name: None)
     assert "pip install '.[cuda13]'" in str(BACKEND.unavailable())
-
-
-def test_a_device_that_nothing_here_compiles_for_is_refused_once_and_not_in_every_case(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def too_old(capability: int, cupy: int, driver: int) -> None:
-        raise CompilationFailed(
-            f"not for sm_{capability}, CuPy {cupy}, driver {driver}; the cure"
-        )
-
-    monkeypatch.setattr(modules, "nvrtc", too_old)
-    with pytest.raises(CompilationFailed, match="not for sm_70, CuPy 12, driver 13; the cure"):
-        opened(2, capability=70)
 
 
 def test_a_worker_without_cupy_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,14 +143,6 @@ def test_what_cannot_run_says_why(case: Case, words: str) -> None:
     assert words in refused if refused and words else refused is None
 
 
-def test_the_version_changes_with_any_kernel_source(tmp_path: Path) -> None:
-    (tmp_path / "a.cu").write_text("one")
-    before = sources_digest(tmp_path)
-    (tmp_path / "b.cuh").write_text("two")
-    assert sources_digest(tmp_path) != before
-    assert f"kernels {sources_digest()}, CuPy " in BACKEND.version()
-
-
 def test_the_version_tells_what_the_environment_sets_about_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,40 +163,6 @@ def test_the_runner_loads_no_gpu_library() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("chosen", "gpus"), [(None, 4), ("0", 1), ("2,3", 2), ("", 0), ("-1", 0), ("0,1,2,3,4", 4)]
-)
-def test_gpus_are_counted_by_their_files_and_the_users_choice(
-    tmp_path: Path, chosen: str | None, gpus: int
-) -> None:
-    (tmp_path / "dev").mkdir()
-    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl", "nvidia-uvm"):
-        (tmp_path / "dev" / name).touch()
-    assert planning.visible_gpus(tmp_path, chosen) == gpus
-
-
-@pytest.mark.parametrize("device", ["dxg", "nvhost-gpu"])
-@pytest.mark.parametrize(("counted", "gpus"), [(0, 1), (1, 1), (2, 2)])
-def test_under_windows_and_on_boards_the_driver_counts_and_there_is_one_gpu_at_least(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, counted: int, gpus: int
-) -> None:
-    monkeypatch.setattr("ccbench.runner.planning.count_gpus", lambda: counted)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / device).touch()
-    assert planning.visible_gpus(tmp_path, None) == gpus
-    assert planning.automatic_ranks(("cuda", "nccl"), tmp_path) == 2
-
-
-def test_auto_ranks_are_gpus_only_for_backends_that_drive_them(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    for number in range(6):
-        (tmp_path / "dev" / f"nvidia{number}").touch()
-    assert planning.automatic_ranks(("cuda", "nccl"), tmp_path) == 6
-    assert planning.automatic_ranks(("cuda", "cpu"), tmp_path) == planning.automatic_ranks()
-    assert planning.automatic_ranks(("rccl",), tmp_path / "without") == 2
 
 
 @pytest.mark.parametrize(

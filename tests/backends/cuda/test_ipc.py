@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.base import CannotRun
 from ccbench.backends.control_block import Control
 from ccbench.backends.cuda import ipc
-from ccbench.backends.cuda.ipc import NOTE_BYTES, Board, IpcEndpoint, IpcWorkerGroup, Notes
+from ccbench.backends.cuda.ipc import Board, IpcEndpoint, IpcWorkerGroup
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.endpoint import open_worker_group
 from ccbench.backends.kernels.layout import all_buffers
 from ccbench.backends.kernels.sources import choose
-from ccbench.cases.axes import ONE_PROCESS, PER_GPU
-from ccbench.errors import BackendUnavailable, CcbenchError
+from ccbench.cases.axes import PER_GPU
+from ccbench.errors import BackendUnavailable
 from ccbench.machine.host import single_threaded
 from ccbench.runner.workers.team import CLOSE_SECONDS
 
@@ -89,33 +87,6 @@ def world() -> World:
         runtimes,
         board,
     )
-
-
-@pytest.mark.parametrize(
-    ("error", "raised_elsewhere"),
-    [
-        (CannotRun("no room for blocks"), CannotRun),
-        (OutOfMemory("the device is full"), OutOfMemory),
-        (CudaError(700), CcbenchError),
-    ],
-)
-def test_what_fails_on_one_rank_fails_on_all_and_says_where(
-    world: World, error: Exception, raised_elsewhere: type[Exception]
-) -> None:
-    def step(endpoint: IpcEndpoint) -> int:
-        def action() -> int:
-            if endpoint.rank == 1:
-                raise error
-            return endpoint.rank
-
-        return endpoint.together(action)
-
-    outcomes = world.all(step)
-    assert outcomes[1] is error
-    for rank in (0, 2):
-        assert type(outcomes[rank]) is raised_elsewhere
-        assert str(outcomes[rank]) == f"rank 1: {error}"
-    assert world.all(lambda endpoint: endpoint.together(lambda: endpoint.rank)) == [0, 1, 2]
 
 
 def test_a_kernel_that_fits_everywhere_but_on_one_rank_is_refused_by_all(world: World) -> None:
@@ -211,16 +182,6 @@ def test_a_worker_group_leaves_word_of_a_rank_that_does_not_start(
     assert group._board.absence(1) == "CUDA does not start: CudaError: cudaError 46"
 
 
-@pytest.mark.parametrize("text", ["", "short", "ä" * 1000])
-def test_reasons_of_any_length_and_language_come_through(text: str) -> None:
-    board = Board(2)
-    board.leave(1, text)
-    read = board.absence(1)
-    assert text.startswith(read)
-    assert read or not text
-    assert board.absence(0) == ""
-
-
 def test_devices_without_peer_access_are_refused_with_the_other_backend_as_cure() -> None:
     runtime = EmulatedRuntime(devices=2, peers=False)
     endpoint = IpcEndpoint(0, Control(2, 16), Board(2), Cuda(runtime, runtime))
@@ -248,16 +209,6 @@ def printed(*words: str) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines()]
 
 
-def test_every_note_has_a_place_of_its_own_and_may_hold_any_bytes() -> None:
-    notes = Notes(3)
-    written = {
-        rank: (rank, bytes([rank, 0] * (NOTE_BYTES // 2 * rank // 3))) for rank in range(3)
-    }
-    for rank, (verdict, text) in written.items():
-        notes.write(rank, verdict, text)
-    assert {rank: notes.read(rank) for rank in range(3)} == written
-
-
 def test_ranks_in_processes_of_their_own_reduce_and_gather_right() -> None:
     lines = printed("tests.backends.cuda.ipc_on_cpu")
     statuses = [line.split()[0] for line in lines]
@@ -275,55 +226,5 @@ def test_ranks_in_processes_of_their_own_reduce_and_gather_right() -> None:
     )  # three ranks on two devices
 
 
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize(
-    ("how", "counts"), [("closing", [2, 2, 2]), ("hanging", [1, 2, 2]), ("plain", [0, 0, 0])]
-)
-def test_ranks_that_must_close_do_before_they_are_ended_and_nothing_is_left(
-    how: str, counts: list[int]
-) -> None:
-    assert [int(line) for line in printed("tests.backends.cuda.ending", how)] == [*counts, 0]
-
-
-def test_only_ranks_that_opened_each_others_memory_take_time_to_close() -> None:
-    models = [
-        ("cpu", ONE_PROCESS),
-        ("cuda", ONE_PROCESS),
-        ("cuda", PER_GPU),
-        ("cuda-host", ONE_PROCESS),
-    ]
-    closing = [
-        model for model in models if open_worker_group(model[0], 2, 4, model[1]).closing_seconds
-    ]
-    assert closing == [("cuda", PER_GPU)]
-
-
 def test_a_team_closes_before_the_runner_kills_it_even_where_a_rank_is_dead() -> None:
     assert ipc.CLOSE_LIMIT_SECONDS < ipc.CLOSING_SECONDS < CLOSE_SECONDS
-
-
-def test_closing_ranks_have_not_come_to_the_barrier_that_another_still_waits_in(
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ipc, "CLOSE_LIMIT_SECONDS", 0.2)
-    ended: list[str] = []
-
-    def wait() -> None:
-        try:
-            world.endpoints[0].barrier()
-        except Exception as error:  # what the test lets it go by
-            ended.append(str(error))
-        else:
-            ended.append("got through")
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    assert (
-        world.all(lambda endpoint: None if endpoint.rank == 0 else IpcEndpoint.close(endpoint))
-        == [None] * RANKS
-    )
-    waiting.join(0.2)  # time for what must not happen
-    world.board.leave(1, "gone")
-    waiting.join(20)
-    assert ended == ["rank 1: gone"]

@@ -7,18 +7,13 @@ import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.context import (
-    BOTH,
-    NOTHING,
-    PEER_ACCESS,
     WRITTEN_BY_PEERS,
-    allocation,
     host_areas,
     peer_access_of,
 )
-from ccbench.backends.kernels import abi
-from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, ZEROED, work_areas
-from ccbench.backends.kernels.sources import KernelEntry, entries
-from tests.backends.measuring import launched, spoilt, wrong_elements
+from ccbench.backends.kernels.layout import work_areas
+from ccbench.backends.kernels.sources import entries
+from tests.backends.measuring import wrong_elements
 
 from .cases import POINTS, Opened, case_of, close_clean
 from .emulated import EmulatedRuntime
@@ -115,48 +110,6 @@ def test_the_only_device_stages_too_and_stays_loopback(opened: Opened) -> None:
     assert kinds(runtime, 0, views[1], (*WRITTEN_BY_PEERS, "output")) == {"pinned"}
 
 
-def test_transports_take_turns_on_one_team(opened: Opened) -> None:
-    endpoint, runtime = opened(2, devices=2)
-    for count in (100, 40_000, 3):
-        for transport in ("default", "host"):
-            assert (
-                wrong_elements(
-                    endpoint, case_of("all_reduce", "ring", 2, count, transport=transport)
-                )
-                == 0
-            )
-    close_clean(endpoint, runtime)
-
-
-def test_copies_are_part_of_the_devices_time(opened: Opened) -> None:
-    endpoint, runtime = opened(2, devices=2, peers=False)
-    endpoint.prepare(
-        case_of("all_reduce", "mesh_two_shot", 2, transport="host", mode="isolated")
-    )
-    endpoint.refill(1)
-    runtime.flush()
-    group = endpoint.contexts[0]
-    group.begin()
-    group.launch()
-    group.end()
-    assert [item.kind for item in runtime.queue] == ["event", "copy", "kernel", "copy", "event"]
-    runtime.queue.clear()
-
-
-def test_what_a_launch_does_not_write_is_wrong_even_where_the_image_was_right(
-    opened: Opened,
-) -> None:
-    endpoint, _ = opened(2, devices=2, peers=False)
-    case = case_of("all_reduce", "ring", 2, transport="host")
-    launched(endpoint, case)
-    assert spoilt(endpoint) is None
-    endpoint.poison()
-    for group in endpoint.contexts:  # a kernel that does nothing
-        group._arguments["count"] = 0
-    endpoint.launch(1)
-    assert spoilt(endpoint) == (0, 2 * case.count, 0)
-
-
 def test_devices_that_cannot_see_the_host_are_refused(opened: Opened) -> None:
     endpoint, _ = opened(2, devices=2, maps_host_memory=False)
     with pytest.raises(CannotRun, match="GPU 0 cannot address pinned memory of the host"):
@@ -174,48 +127,3 @@ def test_too_little_memory_to_pin_is_out_of_memory_and_leaves_nothing(opened: Op
         endpoint.prepare(case_of("all_reduce", "ring", 2, transport="host"))
     assert not runtime.allocated
     assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2, transport="host")) == 0
-
-
-@pytest.mark.parametrize(
-    ("collective", "algorithm"),
-    [("all_reduce", "ring"), ("reduce_scatter", "mesh"), ("broadcast", "tree")],
-)
-def test_a_kernel_that_reaches_further_than_the_table_says_is_found(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, collective: str, algorithm: str
-) -> None:
-    monkeypatch.setitem(PEER_ACCESS, f"{algorithm}_{collective}", NOTHING)
-    endpoint, _ = opened(3, devices=3, peers=False)
-    case = case_of(collective, algorithm, 3, transport="host")
-    try:
-        assert wrong_elements(endpoint, case) > 0  # it read where there was nothing
-    except AssertionError as error:
-        assert "wrote where its device was given no address" in str(error)  # noqa: PT017 - either will do
-
-
-def test_every_entry_is_accounted_for_and_a_new_one_is_staged_whole() -> None:
-    over_peers = {
-        name for name, entry in entries().items() if entry.file not in ("ll.cu", "compare.cu")
-    }
-    assert over_peers == set(PEER_ACCESS)
-    assert peer_access_of(KernelEntry("new_all_reduce", "new.cu", reduces=True)) == BOTH
-
-
-@pytest.mark.parametrize("shared", [(), WRITTEN_BY_PEERS])
-def test_what_must_be_zeroed_comes_first_and_areas_do_not_overlap(
-    shared: tuple[str, ...],
-) -> None:
-    areas = work_areas(4, 1, 132)
-    parts = [
-        allocation(areas, [name for name in areas.sizes() if name not in shared]),
-        allocation(areas, shared),
-    ]
-    assert {name for part in parts for name in part.offsets} == set(areas.sizes())
-    assert {*areas.sizes(), "input", "output"} == set(abi.RANK_VIEW.names or ())
-    for part in parts:
-        ends = 0
-        for name, offset in part.offsets.items():
-            assert offset >= ends
-            assert offset % ALIGNMENT_BYTES == 0
-            ends = offset + areas.sizes()[name]
-            assert (name in ZEROED) == (offset < part.zeroed_bytes)
-        assert ends <= part.total_bytes

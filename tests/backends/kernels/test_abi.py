@@ -98,15 +98,6 @@ def test_every_dtype_of_ccbench_has_a_kernel_type_of_its_size() -> None:
     assert abi.TYPES.keys() == abi.TYPE_BYTES.keys()
 
 
-def test_an_error_word_becomes_a_sentence_that_names_rank_and_peer() -> None:
-    words = np.zeros((4, 2), abi.ERROR_WORD)
-    words[3, 1] = (1, 3, 2, 1, 7, 6)
-    (wait,) = abi.given_up(words)
-    assert str(wait) == (
-        "rank 3, channel 1: waited too long for rank 2 to send (message 7, the last one seen was 6)"
-    )
-
-
 @pytest.mark.parametrize("code", [*abi.WAITED_FOR, abi.BAD_PLAN, 99])
 def test_every_code_has_a_sentence(code: int) -> None:
     assert "rank 1" in str(abi.GivenUp(code, 0, 1, 0, 2, 1))

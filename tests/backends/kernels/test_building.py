@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,23 +20,8 @@ from ccbench.backends.kernels.building import (
 )
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions
 from ccbench.backends.kernels.sources import kernel_folder
-from ccbench.errors import MissingDependency, UsageError
-from ccbench.machine.files import cache_folder
+from ccbench.errors import UsageError
 from tests.backends.kernels.checked import CheckedWorld
-
-
-def test_without_a_compiler_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    building.compiler.cache_clear()
-    try:
-        with pytest.raises(
-            MissingDependency, match=r"'no-such-compiler' was found; install .*g\+\+"
-        ):
-            built(Build("ring.cu", folder=kernel_folder()))
-    finally:
-        building.compiler.cache_clear()
 
 
 def test_a_changed_source_is_built_anew_and_a_wrong_one_tells_the_first_error(
@@ -79,10 +62,6 @@ def file(folder: Path) -> Path:
 
 def write(path: Path) -> None:
     path.write_bytes(TEXT)
-
-
-def refuse(_: Path) -> None:
-    raise AssertionError("made anew")
 
 
 def runs(build: Build) -> bool:
@@ -127,23 +106,6 @@ def test_what_is_built_says_nothing_of_where_it_was_built(place: Path, tmp_path:
             assert str(there).encode() not in built_file.read_bytes(), built_file
 
 
-def test_a_place_that_cannot_be_written_is_named(place: Path) -> None:
-    place.write_text("a file where a folder should be")
-    with pytest.raises(
-        UsageError, match=r"cache/host: builds cannot be kept here .*CCBENCH_CACHE"
-    ):
-        built(Build("barrier.cu"))
-
-
-def test_it_lies_where_the_user_says(
-    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert cache_folder() == place
-    monkeypatch.delenv("CCBENCH_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "ccbench"
-
-
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_folders_and_files_are_the_users_alone_whatever_the_umask(
     place: Path, umask: int
@@ -160,39 +122,6 @@ def test_folders_and_files_are_the_users_alone_whatever_the_umask(
 def test_a_folder_that_others_may_enter_is_closed(folder: Path) -> None:
     folder.chmod(0o777)
     assert stat.S_IMODE(private_folder("host").stat().st_mode) == 0o700
-
-
-def test_what_is_kept_is_not_made_again(file: Path) -> None:
-    assert kept(file, refuse) == file
-    assert content(file) == TEXT
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda stored: b"",
-        lambda stored: stored[:-1],
-        lambda stored: b"x" + stored[1:],
-        lambda stored: stored + b"x",
-        lambda stored: TEXT,
-    ],
-    ids=["empty", "cut", "one byte", "longer", "no digest"],
-)
-def test_what_is_damaged_is_made_anew(file: Path, damage: Callable[[bytes], bytes]) -> None:
-    file.write_bytes(damage(file.read_bytes()))
-    assert content(file) is None
-    assert content(kept(file, write)) == TEXT
-
-
-def test_what_others_might_have_written_is_made_anew(file: Path) -> None:
-    file.chmod(0o722)
-    assert content(file) is None
-    assert content(kept(file, write)) == TEXT
-    target = file.with_name("other")
-    file.rename(target)
-    file.symlink_to(target)
-    assert content(file) is None
-    assert not kept(file, write).is_symlink()
 
 
 def test_what_belongs_to_another_user_is_refused_or_made_anew(
@@ -214,33 +143,7 @@ def test_a_link_in_place_of_the_folder_is_refused(folder: Path, tmp_path: Path) 
         private_folder("host")
 
 
-def test_what_fails_leaves_nothing_behind(folder: Path) -> None:
-    def fail(path: Path) -> None:
-        path.write_bytes(b"half of it")
-        raise UsageError("no")
-
-    with pytest.raises(UsageError, match="no"):
-        kept(folder / "a", fail)
-    assert list(folder.iterdir()) == []
-
-
 def test_a_folder_that_vanished_is_named_and_not_a_traceback(folder: Path) -> None:
     folder.rmdir()
     with pytest.raises(UsageError, match=r"host: builds cannot be kept here .*CCBENCH_CACHE"):
         kept(folder / "a", write)
-
-
-def test_many_may_fill_a_folder_at_once_and_readers_never_see_a_file_that_is_half_written(
-    file: Path,
-) -> None:
-    def fill() -> None:
-        for _ in range(20):
-            building.fill(file, write)
-
-    with ThreadPoolExecutor(3) as pool:
-        writers = [pool.submit(fill) for _ in range(3)]
-        while not all(writer.done() for writer in writers):
-            assert content(file) == TEXT
-        for writer in writers:
-            writer.result()
-    assert list(file.parent.iterdir()) == [file]  # nothing temporary is left

@@ -13,7 +13,6 @@ import pytest
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.building import (
     CompilationFailed,
-    architecture_for,
     compile_program,
     first_error,
     version_in,
@@ -60,24 +59,6 @@ def test_what_was_compiled_once_comes_from_the_cache_unless_that_is_damaged(
     assert counting.compiled == [90, 90]
 
 
-def test_another_source_header_option_architecture_or_version_is_compiled_anew() -> None:
-    counting = Counting()
-    changed = (
-        CompilerInput("other", PROGRAM.headers, PROGRAM.options),
-        CompilerInput("kernel", {"a.cuh": "b"}, PROGRAM.options),
-        CompilerInput("kernel", PROGRAM.headers, ("-DX",)),
-    )
-    for made, architecture in (
-        (PROGRAM, 90),
-        (PROGRAM, 80),
-        *((other_program, 90) for other_program in changed),
-    ):
-        compile_program(made, architecture, compiler=counting)
-    counting.full_version = "1.2.4 CL-5"
-    compile_program(PROGRAM, 90, compiler=counting)
-    assert len(counting.compiled) == 6
-
-
 @pytest.mark.parametrize("anothers", [False, True], ids=["no folder", "another user's folder"])
 def test_a_folder_that_cannot_be_used_is_left_alone_and_costs_only_time(
     cache: Path, monkeypatch: pytest.MonkeyPatch, anothers: bool
@@ -115,32 +96,6 @@ def test_the_patch_level_is_read_from_the_comment_before_ptx(ptx: str, version: 
 def test_the_library_that_is_installed_tells_its_patch_level() -> None:
     installed = building.nvrtc()
     assert installed.full_version.startswith(installed.version + ".")
-
-
-@pytest.mark.parametrize(
-    ("capability", "architecture"),
-    [(90, 90), (80, 80), (87, 86), (89, 89), (101, 100), (75, 75)],
-)
-def test_a_device_gets_code_of_its_own_major_architecture(
-    capability: int, architecture: int
-) -> None:
-    assert architecture_for(capability, (75, 80, 86, 89, 90, 100)) == architecture
-
-
-@pytest.mark.parametrize(
-    ("capability", "cure"),
-    [
-        (70, r"pip uninstall cupy-cuda13x .* pip install '\.\[cuda12\]'"),
-        (110, "pip install --upgrade"),
-    ],
-)
-def test_a_device_that_is_too_old_or_too_new_is_named_with_the_cure(
-    capability: int, cure: str
-) -> None:
-    with pytest.raises(
-        CompilationFailed, match=rf"not for this device's sm_{capability}; {cure}"
-    ):
-        architecture_for(capability, (75, 80, 90))
 
 
 class Installed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
@@ -18,11 +17,10 @@ from ccbench.backends.kernels.host_engine import (
     HostCall,
     HostCommunicator,
     HostOptions,
-    KernelDeadlock,
     KernelFailed,
     communicator_bytes,
 )
-from ccbench.backends.kernels.layout import ZEROED, WorkAreas
+from ccbench.backends.kernels.layout import WorkAreas
 from ccbench.collectives import collective
 from tests.backends.kernels.cases import (
     ENTRIES,
@@ -111,15 +109,6 @@ def test_two_groups_at_once_are_both_right(entry: str, seed: int) -> None:
     run_in_groups(KernelCase(entry, count=61, in_place=seed == 2, drifting=seed == 1), seed)
 
 
-@pytest.mark.parametrize(
-    "name", ["all_reduce ring", "all_to_all bruck", "all_reduce halving_doubling"]
-)
-def test_two_groups_may_interpret_schedules_at_once(name: str) -> None:
-    run_in_groups(
-        KernelCase("schedule", name, count=61, ranks=4), 3, groups=((0, 3, 5, 6), (7, 4, 2, 1))
-    )
-
-
 @settings(max_examples=20)
 @given(st.permutations(range(6)), st.sampled_from([1, 2, 3, 6]), st.integers(0, 1000))
 def test_any_groups_of_any_ranks_are_right(order: list[int], size: int, seed: int) -> None:
@@ -132,12 +121,6 @@ def test_any_groups_of_any_ranks_are_right(order: list[int], size: int, seed: in
 def test_two_groups_at_once_have_no_race(entry: str) -> None:
     case = KernelCase(entry, count=61)
     run_in_groups(case, 4, Build(case.kernel_file, sanitize=True))
-
-
-@pytest.mark.parametrize("seed", [5, 6])
-def test_two_groups_that_interpret_have_no_race(seed: int) -> None:
-    case = KernelCase("schedule", "all_reduce one_shot", count=61)
-    run_in_groups(case, seed, Build(case.kernel_file, sanitize=True))
 
 
 def test_two_groups_have_no_race_on_real_threads() -> None:
@@ -178,68 +161,7 @@ def test_groups_that_shared_what_they_keep_would_be_found(
         every_seed()
 
 
-def barriers(
-    world: CheckedWorld, groups: list[Any], options: HostOptions, away: tuple[int, ...]
-) -> None:
-    nothing = [0] * 3
-    call = HostCall("barrier", "uint8", 0, nothing, nothing)
-    calls = [replace(call, communicator=group.communicator) for group in groups]
-    idle = {device: replace(calls[device // 3], iterations=0) for device in away}
-    world.run(Build("barrier.cu"), calls, options, instead=idle)
-
-
-def test_a_group_does_not_wait_for_another_groups_ranks() -> None:
-    case = KernelCase("barrier")
-    world, groups = grouped_world(case, TWO_GROUPS)
-    options = HostOptions(lanes=4, devices=3, limit_nanoseconds=1000)
-    with pytest.raises(KernelFailed) as caught:
-        barriers(world, groups, options, away=(1,))  # rank 2, in the first group
-    text = str(caught.value)
-    assert "rank 0, channel" in text
-    assert "rank 4, channel" in text
-    assert "for rank 2" in text
-    assert not any(f"rank {rank}, channel" in text for rank in TWO_GROUPS[1])
-    world.reset()
-    assert not world.errors()
-    barriers(world, groups, options, away=())
-    with pytest.raises(KernelDeadlock):
-        barriers(world, groups, HostOptions(lanes=4, devices=3), away=(4,))
-
-
-def test_errors_of_a_group_name_ranks_of_the_world() -> None:
-    world, groups = grouped_world(KernelCase("barrier"), TWO_GROUPS)
-    with pytest.raises(KernelFailed, match=r"rank 5, channel 0: waited too long for rank 3"):
-        barriers(
-            world, groups, HostOptions(lanes=4, devices=3, limit_nanoseconds=1000), away=(5,)
-        )
-
-
 # -- memory --------------------------------------------------------------------------------------------------
-
-
-def test_communicators_have_areas_of_their_own_that_begin_at_zero_and_go_with_the_memory() -> (
-    None
-):
-    world = EngineMemory(4, 2, packets_bytes=256, staging_bytes=512)
-    mark = world.used
-    first = world.communicator((0, 2))
-    for rank in range(2):
-        for name in ZEROED:
-            world.area(rank, name, first)[:] = 0xFF
-    assert len(world.errors()) == 4
-    spans = [
-        (at, at + size)
-        for communicator in (world.everybody, first)
-        for areas in communicator.areas
-        for at, size in zip(areas.values(), communicator.work.sizes().values(), strict=True)
-    ]
-    spans.sort()
-    assert all(span[1] <= following[0] for span, following in itertools.pairwise(spans))
-    world.free_after(mark)
-    assert world.errors() == []
-    again = world.communicator((3, 1))
-    assert again.begin == first.begin
-    assert all(not world.area(rank, name, again).any() for rank in range(2) for name in ZEROED)
 
 
 @given(st.integers(1, 8), st.integers(1, 4), st.integers(0, 1000), st.integers(0, 1000))

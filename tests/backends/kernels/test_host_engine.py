@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.host_engine import HostOptions, KernelDeadlock, KernelFailed
+from ccbench.backends.kernels.host_engine import HostOptions, KernelFailed
 from ccbench.backends.kernels.sources import channel_orders, ring_plan
 from tests.backends.kernels.checked import CheckedWorld, sanitized
 from tests.backends.kernels.references import ring_reference
@@ -24,30 +24,6 @@ def world_and_trial() -> tuple[CheckedWorld, Prepared]:
     return world, prepare(
         world, Trial("ring_all_reduce", "all_reduce", count=500), ring_plan(ORDERS)
     )
-
-
-def test_one_channel_after_the_other_is_enough() -> None:
-    """Blocks are ordered channel by channel: with room for one channel, all of them run in turn."""
-    world, prepared = world_and_trial()
-    world.run(RING, [prepared.call], HostOptions(resident=RANKS))
-    check(world, prepared, ring_reference(ORDERS, 64))
-
-
-@pytest.mark.parametrize("engine", ["fibers", "threads"])
-def test_a_wait_beyond_its_limit_names_rank_and_peer(engine: str) -> None:
-    """The others wait for rank 2, which says that there is nothing to do."""
-    world, prepared = world_and_trial()
-    idle = replace(prepared.call, count=0)
-    options = HostOptions(engine=engine, lanes=2, limit_nanoseconds=20_000_000, devices=RANKS)  # type: ignore[arg-type]
-    with pytest.raises(
-        KernelFailed, match=r"rank 3, channel 0: waited too long for rank 2 to send \(message 1"
-    ):
-        world.run(RING, [prepared.call], options, instead={2: idle})
-    world.reset()
-    with pytest.raises(
-        KernelDeadlock, match=r"rank 3 block 0 waits for data from rank 2 \(step 1, seen 0\)"
-    ):
-        world.run(RING, [prepared.call], HostOptions(devices=RANKS), instead={2: idle})
 
 
 def test_after_an_error_launches_end_at_once_and_a_reset_world_works_again() -> None:
@@ -94,9 +70,3 @@ def test_a_sanitizer_that_cannot_start_is_no_race(tmp_path: Path) -> None:
     program.chmod(0o755)
     with pytest.raises(KernelFailed, match=r"cannot start here .*mmap_rnd_bits"):
         sanitized([str(program)])
-
-
-def test_options_that_no_engine_can_serve_are_refused() -> None:
-    world, prepared = world_and_trial()
-    with pytest.raises(KernelFailed, match="lanes must be between 1 and 1024"):
-        world.run(RING, [prepared.call], HostOptions(lanes=0))

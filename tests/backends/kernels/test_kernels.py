@@ -15,20 +15,15 @@ from hypothesis import strategies as st
 from ccbench.backends.kernels.abi import OPS, TYPES
 from ccbench.backends.kernels.host_engine import KernelDeadlock
 from ccbench.backends.kernels.layout import SLOT_BYTES
-from ccbench.backends.kernels.sources import KernelEntry, entries
-from tests.backends.kernels import cases
+from ccbench.backends.kernels.sources import entries
 from tests.backends.kernels.cases import (
     ENTRIES,
     SCHEDULES,
     KernelCase,
     case_of,
-    collective_of,
-    launch_of,
     parameters_of,
     run_in_a_row,
-    world_for,
 )
-from tests.backends.kernels.worlds import Trial
 
 REDUCING = [name for name in ENTRIES if entries()[name].reduces]
 FILES = sorted({entries()[name].file for name in ENTRIES})
@@ -130,13 +125,6 @@ def test_real_threads_give_the_same(entry: str) -> None:
     assert run_in_a_row(KernelCase(entry), 5, engine="threads")
 
 
-@pytest.mark.parametrize(
-    "name", ["all_reduce double_binary_tree", "all_to_all bruck", "all_reduce two_shot"]
-)
-def test_real_threads_interpret_alike(name: str) -> None:
-    assert run_in_a_row(KernelCase("schedule", name, slot_bytes=512), 5, engine="threads")
-
-
 def any_case(file: str) -> st.SearchStrategy[KernelCase]:
     """Of any entry of a kernel file, or of any schedule."""
     names = (
@@ -172,29 +160,8 @@ def test_any_case_gives_what_numpy_gives(file: str, data: st.DataObject, seed: i
     run_in_a_row(data.draw(any_case(file)), seed)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_too_few_resident_blocks_are_told_and_do_not_hang(entry: str) -> None:
-    """So much data that whoever only sends has to wait as well."""
-    case = KernelCase(entry, ranks=4, channels=1, count=5003, packets=4096, drifting=False)
-    with pytest.raises(
-        KernelDeadlock, match=r"deadlock: rank \d .*never started, as only 3 may run at once"
-    ):
-        run_in_a_row(case, 1, resident=3)
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_too_few_resident_interpreters_are_told_and_do_not_hang(name: str) -> None:
     case = KernelCase("schedule", name, channels=1, count=2000, drifting=False)
     with pytest.raises(KernelDeadlock, match="deadlock: rank"):
         run_in_a_row(case, 1, resident=1)
-
-
-def test_a_new_kernel_file_without_a_launch_is_told_what_to_add(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with_new = {**entries(), "star_all_reduce": KernelEntry("star_all_reduce", "star.cu", True)}
-    monkeypatch.setattr(cases, "entries", lambda: with_new)
-    case = KernelCase("star_all_reduce")
-    trial = Trial(case.entry, collective_of(case, case.entry))
-    with pytest.raises(AssertionError, match=r"star\.cu has no line in _LAUNCHES of .*; add"):
-        launch_of(case, world_for(case), trial)

@@ -25,7 +25,6 @@ from tests.backends.kernels.cases import (
     collective_of,
     prepared_launch,
     run_case,
-    run_in_a_row,
     world_for,
 )
 from tests.backends.kernels.checked import CheckedWorld
@@ -135,20 +134,6 @@ def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:
         assert actual.tolist() == expected[rank].tolist()
 
 
-@pytest.mark.parametrize(
-    "entry", ["mesh_one_shot_all_reduce", "mesh_all_gather", "mesh_all_to_all"]
-)
-def test_sixty_four_ranks_are_enough_for_anybody(entry: str) -> None:
-    assert run_in_a_row(KernelCase(entry, ranks=64, channels=1, count=9, slot_bytes=16), 2)
-
-
-def test_a_broadcasting_root_cannot_run_ahead_of_slow_ranks() -> None:
-    """Many launches on drifting ranks: each would overwrite boxes that a slow rank still reads."""
-    case = KernelCase("ll_broadcast", ranks=4, channels=1, packets=4, count=11, launches=12)
-    for seed in range(5):
-        run_case(case, LL, seed)
-
-
 def test_the_number_of_rounds_may_pass_32_bits() -> None:
     world = CheckedWorld(3, 1, packets_bytes=packets_bytes(3, 4))
     for rank in range(3):
@@ -255,35 +240,7 @@ def barrier(ranks: int, iterations: int = 1) -> HostCall:
     return HostCall("barrier", "uint8", 0, nothing, nothing, iterations=iterations)
 
 
-@pytest.mark.thinned(4)
-@pytest.mark.parametrize("lanes", [1, 4, 32])
-@pytest.mark.parametrize("ranks", [1, 2, 5, 8])
-def test_a_barrier_ends_for_everyone_again_and_again(ranks: int, lanes: int) -> None:
-    world = CheckedWorld(ranks, 3)
-    for seed in range(3):
-        options = HostOptions(lanes=lanes, seed=seed, devices=ranks)
-        world.run(BARRIER, [barrier(ranks), barrier(ranks, iterations=5)], options)
-    counted = world.area(0, "state").view("u8").reshape(3, 8, ranks)[:, 4, 0]
-    assert counted.tolist() == [18, 18, 18]
-
-
 def test_a_barrier_does_not_end_before_everyone_has_come() -> None:
     world = CheckedWorld(3, 1)
     with pytest.raises(KernelDeadlock, match="rank 0 block 0 waits at a barrier for rank 2"):
         world.run(BARRIER, [barrier(3)], HostOptions(resident=2))
-
-
-def test_an_interpreted_barrier_moves_no_data_but_waits_for_everybody() -> None:
-    """The last rank to come launches something that never posts: nobody gets through."""
-    case = KernelCase("schedule", "barrier dissemination", ranks=4, channels=1, count=0)
-    world, build = world_for(case), Build(case.kernel_file)
-    call = prepared_launch(case, world, 0, seed=0)[0].call
-    idle = replace(call, iterations=0)
-    for absent in range(4):
-        with pytest.raises(KernelDeadlock) as failed:
-            world.run(build, [call], HostOptions(devices=4, lanes=4), instead={absent: idle})
-        waiting = {f"rank {rank}" for rank in range(4) if rank != absent}
-        assert all(rank_name in str(failed.value) for rank_name in waiting), failed.value
-        world.reset()
-    world.run(build, [call] * 3, HostOptions(devices=4, lanes=4, seed=3))
-    assert np.count_nonzero(world.area(0, "errors")) == 0

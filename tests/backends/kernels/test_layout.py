@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 import hypothesis.strategies as st
 import pytest
@@ -25,7 +24,7 @@ from ccbench.backends.kernels.layout import (
     tuning,
     work_areas,
 )
-from ccbench.backends.kernels.traffic import Blocks, Traffic, blocks_for
+from ccbench.backends.kernels.traffic import Traffic, blocks_for
 from ccbench.cases.axes import NO_ROOT, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
@@ -106,19 +105,6 @@ def tuned(monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str]) -> Tunin
     return tuning()
 
 
-def test_nothing_said_changes_nothing() -> None:
-    assert tuning() == Tuning()
-    assert str(Tuning()) == ""
-    areas = work_areas(8, 1, 132)
-    assert (areas.channels, areas.slots, areas.slot_bytes) == (32, 4, 512 << 10)
-    assert work_areas(8, 8, 132).channels == 16
-    assert [work_areas(ranks, ranks, 132).slot_bytes >> 10 for ranks in (2, 4, 8)] == [
-        128,
-        64,
-        64,
-    ]
-
-
 @given(ranks=st.integers(1, 64), shared=st.booleans(), processors=st.integers(1, 200))
 def test_slots_keep_to_their_room(ranks: int, shared: bool, processors: int) -> None:
     areas = work_areas(ranks, ranks if shared else 1, processors)
@@ -127,15 +113,6 @@ def test_slots_keep_to_their_room(ranks: int, shared: bool, processors: int) -> 
     assert smallest or areas.sizes()["fifo"] <= FIFO_BYTES
     in_use = ranks * areas.channels * areas.slots * areas.slot_bytes
     assert smallest or not shared or ranks == 1 or in_use <= LOOPBACK_BYTES
-
-
-def test_every_number_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"CHANNELS": "8", "LANES": "256", "SLOTS": "8", "SLOT_BYTES": "32 KiB"}
-    settings |= {"PACKETS_BYTES": "1 MiB", "STAGING_BYTES": "64MiB"}
-    read = tuned(monkeypatch, settings)
-    assert read == Tuning(8, 256, 8, 32 << 10, 1 << 20, 64 << 20)
-    assert {field.name.upper() for field in fields(Tuning)} == {*settings}
-    assert str(read).startswith("channels=8, lanes=256, slots=8, slot_bytes=32 KiB, ")
 
 
 @pytest.mark.parametrize(
@@ -166,25 +143,6 @@ def test_a_variable_that_does_not_exist_lists_those_that_do(
 ) -> None:
     with pytest.raises(UsageError, match=r"^CCBENCH_KERNEL_LANE: .*CCBENCH_KERNEL_LANES"):
         tuned(monkeypatch, {"LANE": "64"})
-
-
-def test_the_environment_decides_channels_lanes_and_slots(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "32")
-    monkeypatch.setenv("CCBENCH_KERNEL_LANES", "128")
-    monkeypatch.setenv("CCBENCH_KERNEL_SLOTS", "2")
-    monkeypatch.setenv("CCBENCH_KERNEL_SLOT_BYTES", "1M")
-    areas = work_areas(4, 1, 132)
-    assert (areas.channels, areas.slots, areas.slot_bytes) == (32, 2, 1 << 20)
-    plain, packets = Traffic(8, 8, 0), Traffic(8, 8, 1)
-    assert (
-        blocks_for(plain, areas.channels)
-        == blocks_for(packets, areas.channels)
-        == Blocks(32, 128)
-    )
-    assert blocks_for(Traffic(1 << 30, 1 << 30, 0), 2).channels == 2
-    assert lanes_for(1 << 30) == lanes_for(8) == 128
 
 
 @given(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends.kernels.sources import (
     NOBODY,
-    channel_orders,
     channel_trees,
-    plan_for,
     ring_plan,
     topology_orders,
     tree_plan,
@@ -32,9 +29,6 @@ def test_a_ring_plan_is_the_order_and_its_inverse(orders: list[list[int]]) -> No
     for order, row in zip(orders, plan, strict=True):
         assert row[:ranks].tolist() == order
         assert [order[place] for place in row[ranks:]] == list(range(ranks))
-
-
-REQUEST = ("all_reduce", 8, 6)
 
 
 def test_a_cube_of_direct_links_gives_a_ring_for_every_lane_each_both_ways() -> None:
@@ -59,20 +53,6 @@ def test_behind_a_switch_and_on_one_gpu_nothing_is_prescribed() -> None:
     assert topology_orders(topology, names) == ()
     assert topology_orders(topology, names[:1] * 2) == ()
     assert topology_orders(topology, ["unknown", names[0]]) == ()
-
-
-def test_channels_take_the_rings_in_turn() -> None:
-    orders = ((0, 1, 2), (0, 2, 1))
-    assert channel_orders(3, 5, orders) == [list(orders[channel % 2]) for channel in range(5)]
-    assert channel_orders(3, 3) == [[0, 1, 2], [2, 1, 0], [0, 1, 2]]
-    ring = plan_for("ring.cu", *REQUEST).plan
-    assert ring is not None
-    assert np.array_equal(ring, ring_plan(channel_orders(8, 6)))
-
-
-def test_a_kernel_without_a_planner_gets_nothing() -> None:
-    kernel_plan = plan_for("barrier.cu", *REQUEST)
-    assert (kernel_plan.plan, kernel_plan.program) == (None, None)
 
 
 RANKS = st.integers(1, 40)
@@ -122,19 +102,3 @@ def test_a_plan_says_who_is_whose_parent(ranks: int, channels: int) -> None:
             named = [int(child) for child in (first[rank], second[rank]) if child != NOBODY]
             assert named == list(tree.children[rank])
             assert parents[rank] == NOBODY or lag[rank] >= lag[parents[rank]]
-
-
-def test_neighbours_of_the_order_are_near_in_the_tree() -> None:
-    """In-order: adding left child, own and right child keeps the order of ranks."""
-    (tree,) = channel_trees(7, 1)
-    assert tree.parents == (1, 3, 1, -1, 5, 3, 5)
-    (tree,) = channel_trees(7, 1, orders=[[6, 5, 4, 3, 2, 1, 0]])
-    assert tree.children[3] == (5, 1)
-
-
-@pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "reduce"])
-def test_the_planner_knows_which_collectives_have_a_root(collective: str) -> None:
-    plan = plan_for("tree.cu", collective, ranks=6, channels=3, root=4).plan
-    assert plan is not None
-    roots = [row[:6].tolist().index(NOBODY) for row in plan]
-    assert (roots == [4, 4, 4]) == (collective != "all_reduce")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +10,10 @@ import pytest
 
 from ccbench.backends.kernels.sources import (
     choose,
-    entries,
-    kernel_algorithms,
     kernel_folder,
-    program,
     unsupported,
 )
 from ccbench.cases.axes import Case
-from ccbench.collectives import COLLECTIVES
-from ccbench.schedules import algorithms_of
 from ccbench.units import parse_size
 
 KERNELS = kernel_folder()
@@ -60,58 +54,7 @@ def test_lines_are_at_most_120_characters(file: Path) -> None:
     assert [line for line in file.read_text().splitlines() if len(line) > 120] == []
 
 
-@pytest.mark.parametrize(
-    ("entry", "programs"), [("ring_all_gather", 2), ("ring_all_reduce", 6)]
-)
-def test_entries_that_reduce_are_compiled_by_type_and_op_and_others_by_element_size(
-    entry: str, programs: int
-) -> None:
-    types, ops = ("float32", "int32", "float64"), ("sum", "min")
-    assert (
-        len({program(entries()[entry], dtype, op).options for dtype in types for op in ops})
-        == programs
-    )
-
-
-def test_a_program_knows_when_anything_it_is_made_of_changes(tmp_path: Path) -> None:
-    copy = tmp_path / "kernels"
-    shutil.copytree(KERNELS, copy)
-    before = program(entries()["barrier"], "uint8", "sum", copy).digest
-    assert before == program(entries()["barrier"], "uint8", "sum").digest
-    (copy / "types.cuh").write_text((copy / "types.cuh").read_text() + "\n")
-    assert before != program(entries()["barrier"], "uint8", "sum", copy).digest
-
-
 CASE = Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
-
-
-def test_every_entry_is_reachable_by_some_case() -> None:
-    reached = set()
-    for collective in COLLECTIVES:
-        for algorithm in kernel_algorithms(collective):
-            name = algorithm.split(":")[1] if algorithm.startswith("schedule:") else ""
-            case = replace(CASE, collective=collective, algorithm=algorithm, root=0)
-            choice = choose(case)
-            assert (choice.algorithm, choice.schedule) == (algorithm, name)
-            reached.add(choice.entry.name)
-    assert reached == entries().keys() - {"compare"}  # which runs no collective
-
-
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_the_interpreter_offers_every_schedule(collective: str) -> None:
-    offered = {name for name in kernel_algorithms(collective) if name.startswith("schedule:")}
-    assert offered == {f"schedule:{name}" for name in algorithms_of(collective)}
-
-
-@pytest.mark.parametrize("size_bytes", [0, 8, 32 << 10, 1 << 20, 4 << 20, 1 << 30])
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_default_is_a_kernel_that_there_is_wherever_there_is_one(
-    collective: str, size_bytes: int
-) -> None:
-    case = replace(
-        CASE, collective=collective, algorithm="default", size_bytes=size_bytes, root=0
-    )
-    assert choose(case).algorithm in kernel_algorithms(collective)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +77,6 @@ def test_default_is_what_is_expected_to_be_fastest_for_so_many_ranks(
 ) -> None:
     case = replace(CASE, algorithm="default", ranks=ranks, size_bytes=parse_size(size))
     assert choose(case).algorithm == algorithm
-
-
-def test_a_parameter_reaches_the_schedule() -> None:
-    case = replace(CASE, collective="broadcast", algorithm="schedule:chain:8", root=0)
-    assert choose(case).schedule == "chain:8"
 
 
 @pytest.mark.parametrize(

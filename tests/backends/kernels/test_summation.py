@@ -9,7 +9,6 @@ import pytest
 
 from ccbench.backends.kernels.sources import channel_orders, channel_trees, kernel_algorithms
 from ccbench.collectives import COLLECTIVES, collective
-from ccbench.errors import UsageError
 from ccbench.schedules import schedule_for
 from tests.backends.kernels.orders import Array
 from tests.backends.kernels.references import ordered_reference, ring_reference, tree_reference
@@ -83,23 +82,3 @@ def test_meshes_and_packets_depend_on_nothing_and_rings_on_the_position() -> Non
             assert bits.depth == 7
         if algorithm == "ring":
             assert bits.positions
-
-
-def test_one_channel_of_a_tree_or_of_a_ring_to_a_root_has_one_order() -> None:
-    assert not kernel_bits("tree", "all_reduce", 8).positions
-    assert not kernel_bits("ring", "reduce", 8).positions
-    assert kernel_bits("tree", "all_reduce", 8, channels=2).positions
-    assert kernel_bits("ring", "reduce", 8, channels=2).positions
-
-
-def test_rings_of_a_topology_are_followed() -> None:
-    assert kernel_bits("ring", "reduce", 4, root=3, orders=[(0, 2, 1, 3)]).orders == (
-        (((0, 2), 1), 3),
-    )
-
-
-def test_what_adds_nothing_up_or_is_no_kernel_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"all_gather as 'ring'; it adds nothing up"):
-        kernel_bits("ring", "all_gather", 4)
-    with pytest.raises(UsageError, match=r"reduce as 'mash'; there are .*mesh"):
-        kernel_bits("mash", "reduce", 4)

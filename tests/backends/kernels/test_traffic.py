@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.kernels.sources import choose, kernel_algorithms, kernel_folder
+from ccbench.backends.kernels.sources import choose, kernel_algorithms
 from ccbench.backends.kernels.traffic import (
     PACKET_CHANNELS,
     Traffic,
@@ -34,11 +34,6 @@ def test_blocks_grow_with_what_is_sent_up_to_the_most(traffic: Traffic, most: in
 @given(traffic=traffics)
 def test_packets_get_no_more_channels_than_there_are_boxes_for(traffic: Traffic) -> None:
     assert not traffic.rounds or blocks_for(traffic, 64).channels <= PACKET_CHANNELS
-
-
-def test_there_are_as_many_channels_with_boxes_as_the_kernel_says() -> None:
-    text = (kernel_folder() / "ll.cu").read_text(encoding="utf-8")
-    assert re.findall(r"PACKET_CHANNELS = (\d+)", text) == [str(PACKET_CHANNELS)]
 
 
 @pytest.mark.parametrize(

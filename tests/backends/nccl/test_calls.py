@@ -140,13 +140,6 @@ def test_the_estimates_structure_is_the_headers(facts: dict[str, Any]) -> None:
     assert facts["constants"]["NCCL_UNDEF_FLOAT"] == f"{calls.UNDEFINED_FLOAT}f"
 
 
-@pytest.mark.parametrize(
-    ("version", "text"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3")]
-)
-def test_versions_are_written_as_people_do(version: int, text: str) -> None:
-    assert nccl_version_text(version) == text
-
-
 # -- the double ------------------------------------------------------------------------------------------
 
 

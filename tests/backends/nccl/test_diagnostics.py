@@ -74,13 +74,6 @@ def test_the_report_is_asked_for_in_the_clients_words() -> None:
     assert heard == ["CLIENT PROTOCOL 2\n", "TIMEOUT 2\n", "STATUS\n"]
 
 
-def test_what_is_wrong_is_told_in_one_line() -> None:
-    assert ras_summary(REPORT) == (
-        "#0-0 (27a079b828ff1a75) MISMATCH; Communicator ranks have different collective operation counts; "
-        "1 ranks have launched up to operation 6650; 1 ranks have launched up to operation 6649"
-    )
-
-
 def test_without_troubles_the_table_of_communicators_is_told() -> None:
     summary = ras_summary(REPORT.partition("Warnings")[0])
     assert summary.endswith("0 1 1 2 2 2 RUNNING OK")
@@ -90,12 +83,6 @@ def test_a_long_report_is_cut() -> None:
     long = "Errors\n======\n" + "\n".join(f"rank {number} is lost" for number in range(1000))
     assert len(ras_summary(long)) == SUMMARY_LIMIT_CHARACTERS
     assert ras_summary("") == ""
-
-
-def test_nobody_who_answers_is_no_report() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()[:2]
-    assert ras_report(address, 0.5) == ""
 
 
 def test_somebody_else_on_the_port_is_no_report() -> None:
@@ -179,18 +166,6 @@ NAMED = "node-0:42:99 [0] NCCL INFO AllReduce: 4096 Bytes -> Algo {} proto {} ch
 )
 def test_every_known_form_is_read(line: str, collective: str, choice: LibraryChoice) -> None:
     assert read_choice(line, collective) == choice
-
-
-def test_of_several_lines_the_first_counts_with_the_most_channels() -> None:
-    text = "\n".join(
-        [
-            NAMED.format("RING", "LL", 0, 0),
-            "unrelated",
-            NAMED.format("RING", "LL", 0, 7),
-            NAMED.format("TREE", "LL", 3, 4),
-        ]
-    )
-    assert read_choice(text, "all_reduce") == LibraryChoice("ring", "ll", 8)
 
 
 @given(st.text(alphabet="Bytes->Algo protchanel{LoHi.}=0123456789:[] \n", max_size=200))

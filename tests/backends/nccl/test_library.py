@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.base import CannotRun
 from ccbench.backends.nccl.collectives import Call, nccl_calls, prepared
 from ccbench.backends.nccl.dialects import NCCL
 from ccbench.backends.nccl.library import (
@@ -79,66 +78,7 @@ def all_reduce(bench: Bench, addresses: Sequence[int], count: int = 2) -> None:
         prepared(comm, Call("all_reduce", address, address, count, "int64", "sum"), stream)()
 
 
-def interrupted(bench: Bench, ask: Callable[[], object]) -> None:
-    with bench.nccl.group():
-        ask()
-        raise ZeroDivisionError
-
-
-def caught_inside(bench: Bench, ask: Callable[[], object]) -> None:
-    with bench.nccl.group(), suppress(ZeroDivisionError):
-        interrupted(bench, ask)
-
-
-@pytest.mark.parametrize("version", [21403, NEW])
-def test_an_exception_in_a_group_drops_what_was_asked_in_it(version: int) -> None:
-    bench = Bench(2, version)
-    addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
-    with pytest.raises(ZeroDivisionError):
-        interrupted(bench, lambda: all_reduce(bench, addresses))
-    bench.wait()
-    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
-    with bench.nccl.group():
-        all_reduce(bench, addresses)
-    bench.wait()
-    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [2, 2]
-
-
-def test_an_exception_in_an_inner_group_drops_the_outer_one_too() -> None:
-    bench = Bench(2)
-    addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
-    with pytest.raises(LibraryFailed, match="ncclGroupEnd: ncclInvalidArgument"):
-        caught_inside(bench, lambda: all_reduce(bench, addresses))
-    bench.wait()
-    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
-
-
 # -- what NCCL refuses ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (
-            Call("broadcast", 0, 0, 1, "int32", root=2),
-            "ncclBroadcast: .*invalid root or peer 2 of 2",
-        ),
-        (
-            Call("all_reduce", 0, 0, 1, "int32", 77),
-            "ncclAllReduce: .*invalid reduction operation 77",
-        ),
-    ],
-)
-def test_an_invalid_argument_is_said_in_nccls_words(call: Call, words: str) -> None:
-    bench = Bench(2)
-    with pytest.raises(LibraryFailed, match=words) as caught:
-        prepared(bench.comms[0], call, bench.streams[0])()
-    assert caught.value.refused
-    assert caught.value.code == 4
-    bench.close()
-    assert (
-        bench.process.group.depth == 0
-    )  # ncclCommDestroy of one that has failed would leave it open
 
 
 def test_a_communicator_that_blocks_and_has_failed_is_aborted() -> None:
@@ -177,12 +117,6 @@ def test_too_old_or_two_libraries_are_refused() -> None:
         Library(NCCL, older.native, newer.module, newer.runtime)
 
 
-def test_memory_that_is_not_there_is_out_of_memory() -> None:
-    bench = Bench(1, memory_bytes=1000)
-    with pytest.raises(OutOfMemory, match=r"cannot allocate 2000 bytes.*out of memory"):
-        bench.nccl.allocate(2000)
-
-
 def test_the_loaded_library_is_found_in_the_processs_maps() -> None:
     line = "7f00-7f10 r-xp 00000000 08:01 123   /opt/my libs/{}\n"
     assert loaded_library(line.format("libnccl.so.2") * 3) == "/opt/my libs/libnccl.so.2"
@@ -205,41 +139,6 @@ def test_in_place_the_roots_own_block_is_not_sent(root: int) -> None:
     assert {step[0] for step in nccl_calls(nccl, root, 3, scatter, 0)} == {"ncclSend"}
     apart = Call("scatter", 64, 1000, 2, "int32", root=root)
     assert len(nccl_calls(nccl, root, 3, apart, 0)) == 4
-
-
-def test_a_barrier_counts_the_ranks() -> None:
-    bench = Bench(4)
-    words = [bench.place(np.ones(1, np.int32), rank) for rank in range(4)]
-    with bench.nccl.group():
-        for comm, word, stream in zip(bench.comms, words, bench.streams, strict=True):
-            prepared(comm, Call("barrier", word, word, 1, "int32"), stream)()
-    bench.wait()
-    assert [bench.read(word, "int32", 1, rank).tolist() for rank, word in enumerate(words)] == [
-        [4]
-    ] * 4
-
-
-def test_an_estimate_moves_nothing_and_costs_what_the_run_costs() -> None:
-    bench = Bench(2)
-    addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
-
-    def estimate(of: Bench, *calls: Call) -> float | None:
-        together = zip(of.comms, calls, of.streams, strict=True)
-        return of.nccl.simulate(
-            [prepared(comm, call, stream) for comm, call, stream in together]
-        )
-
-    seconds = estimate(
-        bench, *[Call("all_reduce", at, at, 2, "int64", "sum") for at in addresses]
-    )
-    bench.wait()
-    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
-    with bench.nccl.group():
-        all_reduce(bench, addresses)
-    bench.wait()
-    assert seconds == pytest.approx(bench.world.seconds, rel=1e-6)
-    assert estimate(bench, *[Call("send_recv", at, at, 1, "int64") for at in addresses]) is None
-    assert estimate(Bench(1, 21903), Call("barrier", 0, 0, 1, "int32")) is None
 
 
 # -- hangs and failures --------------------------------------------------------------------------------------

@@ -132,14 +132,6 @@ def test_a_dialect_takes_one_table(dialect: Dialect, in_place: bool) -> None:
     all_right(dialect, cases)
 
 
-def test_what_the_library_was_set_to_is_recorded() -> None:
-    def play(rank: LibraryRank) -> str:
-        measured(rank, case_of("all_reduce"))
-        return rank.facts().library_settings
-
-    assert on_ranks(ONECCL, play) == ['{"CCL_YIELD": "sched_yield"}'] * RANKS
-
-
 @pytest.mark.parametrize(
     "dialect", [ONECCL, FABLE], ids=["by a split", "by an id for each group"]
 )

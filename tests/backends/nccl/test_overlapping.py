@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.blocking_kernel import MOST_ITEMS_BLOCKED
 from ccbench.backends.cuda.context import COMPUTE_STREAM, MAIN_STREAM
-from ccbench.backends.endpoint import Overlapping
 from ccbench.backends.kernels.sources import beside
 from ccbench.backends.nccl import overlap
 from ccbench.backends.nccl.endpoint import NcclRanks
@@ -25,7 +22,6 @@ from ccbench.errors import MissingDependency
 from tests.backends.kernels.nvrtc import compiled
 
 from .computing import FakeBlas, can_compute, with_blas
-from .devices import COMPUTING_SECONDS, cost_seconds
 from .double import Process
 from .measuring import case_of, close_clean, opened
 
@@ -35,7 +31,6 @@ pytestmark = pytest.mark.usefixtures("can_compute")
 
 KINDS = ("matmul", "memory")
 COUNT = 1 << 14
-LAUNCH_SECONDS = cost_seconds(4 * COUNT)
 
 
 def overlapping(kind: str, collective: str = "all_reduce", **changes: object) -> Case:
@@ -54,27 +49,6 @@ def computing_endpoint(
     endpoint.prepare_computing(kind)
     endpoint.refill(1)
     return endpoint, process, blas
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_alone_takes_its_time_and_both_together_the_longer(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    endpoint, process, _ = computing_endpoint(kind, monkeypatch)
-    assert isinstance(endpoint, Overlapping)
-    endpoint.compute(7)
-    assert endpoint.device_seconds() == pytest.approx(7 * COMPUTING_SECONDS)
-    endpoint.launch(3)
-    assert endpoint.device_seconds() == pytest.approx(3 * LAUNCH_SECONDS)
-    for launches, repetitions in ((3, 7), (1, 50), (5, 2)):
-        began = process.world.seconds
-        seconds = endpoint.launch_while_computing(launches, repetitions)
-        # On the double streams do not contend: each takes as long as alone, and both the longer of the two.
-        assert seconds == pytest.approx(
-            (repetitions * COMPUTING_SECONDS, launches * LAUNCH_SECONDS)
-        )
-        assert endpoint.device_seconds() == pytest.approx(max(seconds))
-        assert process.world.seconds - began == pytest.approx(max(seconds))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,25 +85,6 @@ def test_the_memory_kernel_reads_one_buffer_and_writes_the_other(
         assert np.all(source == 0)
         assert np.all(target == 1)
         assert size >= endpoint._contexts[rank].facts.l2_bytes
-
-
-def test_products_go_to_the_stream_of_computations_on_every_device(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    endpoint, _, blas = computing_endpoint("matmul", monkeypatch)
-    assert sorted(blas.handles.values()) == [0, 1]
-    streams_used: list[int] = []
-    multiply = blas.gemmEx
-
-    def multiply_and_note(*words: int) -> None:
-        streams_used.append(blas.stream)
-        multiply(*words)
-
-    monkeypatch.setattr(blas, "gemmEx", multiply_and_note)
-    endpoint.compute(3)
-    streams = [context.on(COMPUTE_STREAM).handle for context in endpoint._contexts.values()]
-    assert streams_used == streams * 3
-    assert blas.stream == 0  # nobody else's current stream has changed
 
 
 def test_another_kind_takes_the_place_of_the_one_before_and_everything_goes_back(
@@ -256,64 +211,6 @@ def test_repetitions_are_shared_out_evenly(total: int, parts: int) -> None:
     assert len(shares) == parts
     assert sum(shares) == total
     assert max(shares) - min(shares) <= 1
-
-
-def test_launches_and_repetitions_are_enqueued_by_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    endpoint, process, _ = computing_endpoint("memory", monkeypatch)
-    order: list[str] = []
-    launch, compute = endpoint._launches.enqueue, endpoint._overlap._enqueue
-
-    def noted(name: str, call: Callable[..., None]) -> Callable[..., None]:
-        def note_and_call(*arguments: object) -> None:
-            order.append(name)
-            call(*arguments)
-
-        return note_and_call
-
-    monkeypatch.setattr(endpoint._launches, "enqueue", noted("launch", launch))
-    monkeypatch.setattr(endpoint._overlap, "_enqueue", noted("compute", compute))
-    endpoint.launch_while_computing(3, 7)
-    assert [(name, len(list(run))) for name, run in itertools.groupby(order)] == [
-        ("launch", 1),
-        ("compute", 2),
-        ("launch", 1),
-        ("compute", 2),
-        ("launch", 1),
-        ("compute", 3),
-    ]
-    assert not process.world.deadlocks
-
-
-def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    endpoint, process = opened(4)
-    blas = with_blas(monkeypatch, process.runtime)
-    endpoint.prepare(
-        case_of(
-            "all_reduce",
-            4,
-            COUNT,
-            mode="overlap",
-            overlap_with="matmul",
-            groups="rank // 2",
-            active_group=1,
-        )
-    )
-    endpoint.prepare_computing("matmul")
-    handles: list[int] = []
-    multiply = blas.gemmEx
-
-    def multiply_and_note(handle: int, *words: int) -> None:
-        handles.append(blas.handles[handle])
-        multiply(handle, *words)
-
-    monkeypatch.setattr(blas, "gemmEx", multiply_and_note)
-    seconds = endpoint.launch_while_computing(2, 3)
-    assert seconds == pytest.approx((3 * COMPUTING_SECONDS, 2 * LAUNCH_SECONDS))
-    assert handles == [2, 3] * 3
 
 
 @pytest.mark.exhaustive

@@ -25,17 +25,6 @@ def refusal(facts: list[RankFacts]) -> str:
     return str(caught.value)
 
 
-def test_sound_ranks_pass() -> None:
-    for number in (1, 8):
-        refuse_what_hangs(ranks_of(number))
-        assert shared_gpu(ranks_of(number)) == ""
-
-
-def test_the_same_gpu_number_on_another_host_is_another_gpu() -> None:
-    first, second = ranks_of(2)
-    assert shared_gpu([first, replace(second, host="elsewhere", gpu=first.gpu)]) == ""
-
-
 class Driver:
     """libcuda of a process that sees one device: an instance of a GPU that other processes share."""
 

@@ -5,12 +5,10 @@ Processes are played by threads, each with an NCCL of its own upon one world of 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +18,7 @@ from ccbench.backends.base import Position
 from ccbench.backends.cuda.blocking_kernel import BlockingKernelTimedOut, SharedWords
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import PerProcessEndpoint
-from ccbench.backends.nccl import diagnostics as hangs
-from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl.bootstrap import LaunchedRank, own_host_name
-from ccbench.backends.nccl.diagnostics import CollectiveHung
 from ccbench.cases.axes import Case
 from ccbench.runner.measure import durations
 from tests.backends.cuda.emulated import CudaError
@@ -177,38 +172,6 @@ def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launche
     assert not world.deadlocks
 
 
-@pytest.mark.parametrize("hosts", [["one", "two", "one"], ["one", "two", "three"]])
-def test_each_host_has_a_blocking_kernel_for_its_own_processes(hosts: list[str]) -> None:
-    endpoint_of, _ = launched(hosts, blocked=True)
-
-    def play(rank: int) -> tuple[bool, int | None]:
-        endpoint = endpoint_of(rank)
-        result, facts = measured(endpoint, case_of("all_reduce", RANKS, 10))
-        assert result.mismatch is None
-        assert endpoint._blocking is not None
-        return endpoint._blocking.shared, facts.blocked_launches
-
-    assert together(play) == [(hosts.count(host) > 1, 1) for host in hosts]
-
-
-def test_a_file_of_another_process_is_not_shared(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As in containers that have process numbers of their own."""
-    (tmp_path / "other").write_bytes(b"x" * 65536)
-    opened = os.open
-    monkeypatch.setattr(os, "open", lambda path, flags: opened(tmp_path / "other", flags))
-    endpoint_of, _ = launched(ONE_HOST, blocked=True)
-
-    def play(rank: int) -> bool:
-        blocking = endpoint_of(rank)._blocking
-        assert blocking is not None
-        return blocking.shared
-
-    assert together(play) == [False] * RANKS
-    assert (tmp_path / "other").read_bytes() == b"x" * 65536
-
-
 def test_launches_that_no_barrier_precedes_wait_for_nobody() -> None:
     """Else measuring could not have ranks enter launches at different times, which shows missing waits."""
     endpoint_of, _ = launched(ONE_HOST, blocked=True)
@@ -279,21 +242,6 @@ def test_the_same_team_goes_from_case_to_case_with_either_cupys_unique_ids(cupy:
     assert not world.deadlocks
 
 
-def test_launched_ranks_tell_the_leader_where_they_are() -> None:
-    endpoint_of, _ = launched(("a",) * RANKS)
-
-    def play(rank: int) -> Any:
-        endpoint = endpoint_of(rank)
-        measured(endpoint, case_of("all_reduce", RANKS))
-        exchange: Any = endpoint.exchange
-        return [position.activity for position in exchange.positions]
-
-    for activities in together(play):
-        assert activities[0] == 1
-        assert activities[-1] == 0
-        assert {2, 3, 4} <= set(activities)
-
-
 def test_pat_meets_by_an_all_gather(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_ALGO", "PAT")
     endpoint_of, _ = launched(("a",) * RANKS)
@@ -304,31 +252,6 @@ def test_pat_meets_by_an_all_gather(monkeypatch: pytest.MonkeyPatch) -> None:
         return set(endpoint.nccl.module._state.log)
 
     assert together(play) == [{"ncclAllGather"}] * RANKS
-
-
-def test_a_hang_names_host_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint_of, world = launched(("a", "b", "b"))
-    # Warming up has time, however busy the machine is.
-    monkeypatch.setattr(
-        endpoint_module, "limit_for", lambda case, times: 0.3 if world.stopped else 60.0
-    )
-    monkeypatch.setattr(hangs, "ras_report", lambda: "")
-
-    def play(rank: int) -> str:
-        endpoint = endpoint_of(rank)
-        endpoint.prepare(case_of("all_reduce", RANKS))
-        endpoint.exchange.barrier()
-        world.stopped.add(2)
-        try:
-            endpoint.launch(1)
-        except CollectiveHung as error:
-            return str(error)
-        return ""  # another rank gave up first, and its abort ended this one's wait
-
-    messages = together(play)
-    assert any(messages)
-    for rank, text in enumerate(messages):
-        assert not text or text.startswith(f"rank {rank} on {'abb'[rank]}: all_reduce")
 
 
 # -- where ranks go ------------------------------------------------------------------------------------------

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
 import pytest
 
 from ccbench.backends import nccl
-from ccbench.cases.axes import OVERLAP_PARTS, PER_GPU
+from ccbench.cases.axes import OVERLAP_PARTS
 from ccbench.cli import main
 from ccbench.results import load_run
 
@@ -206,34 +205,3 @@ def test_without_a_gpu_one_sentence_says_what_is_missing(
         "backend nccl: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in printed
     )
     assert not (tmp_path / "run" / "cases").exists()
-
-
-def test_a_driver_without_cupy_is_told_the_install_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(nccl, "driver_missing", lambda: None)
-    monkeypatch.setattr(nccl, "cupy_missing", lambda: "CuPy is not installed; pip install x")
-    assert nccl.BACKEND.unavailable() == "CuPy is not installed; pip install x"
-
-
-def test_a_team_is_started_with_the_variables_of_its_cases(
-    with_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ccbench.backends.base import TeamLaunch, TeamRequest
-    from ccbench.runner.workers.team import open_team
-
-    arguments: list[object] = []
-    monkeypatch.setattr(
-        "ccbench.runner.workers.team.WorkerTeam", lambda *what: arguments.extend(what)
-    )
-    environment = (("NCCL_ALGO", "Ring"),)
-    open_team(nccl.BACKEND, TeamRequest(4, environment=environment, processes=PER_GPU))
-    assert arguments == [
-        "nccl",
-        4,
-        TeamLaunch(pinned=False),
-        environment,
-        PER_GPU,
-        None,
-        math.inf,
-    ]

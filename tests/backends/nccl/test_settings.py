@@ -12,23 +12,15 @@ import pytest
 from ccbench.backends.nccl import (
     BACKEND,
     CTA_POLICIES,
-    algorithms_for,
     environment_of,
     policy_refused,
-    refused_beforehand,
 )
 from ccbench.backends.nccl.diagnostics import LibraryChoice, other_than_asked
 from ccbench.cases.axes import Variant
-from ccbench.collectives import COLLECTIVES
 
 from .measuring import case_of
 
 OF_HOST = {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
-
-
-def test_a_plain_case_needs_no_team_of_its_own() -> None:
-    for collective in COLLECTIVES:
-        assert environment_of(case_of(collective)) == ()
 
 
 @pytest.mark.parametrize(
@@ -96,17 +88,6 @@ def test_what_would_be_measured_under_a_wrong_name_is_refused_with_what_there_is
     assert words in reason
 
 
-def test_all_stands_for_what_exists() -> None:
-    assert algorithms_for("all_reduce") == ("ring", "tree", "collnet", "nvls", "nvlstree")
-    assert algorithms_for("barrier") == algorithms_for("all_reduce")
-    assert algorithms_for("reduce_scatter") == ("ring", "collnet", "nvls", "pat")
-    assert algorithms_for("send_recv") == ()
-    for collective in COLLECTIVES:
-        for name in algorithms_for(collective):
-            case = case_of(collective, algorithm=name, protocol="simple", nodes=2)
-            assert refused_beforehand(case) is None
-
-
 @pytest.mark.parametrize(
     ("choice", "ran", "words"),
     [
@@ -136,35 +117,6 @@ def test_another_choice_than_asked_for_is_seen(
     reason = other_than_asked(case_of("all_reduce", **choice), ran)
     assert words in reason
     assert bool(words) == bool(reason)
-
-
-@pytest.mark.parametrize("version", [(2, 31, 2), (2, 32, 3)])
-def test_from_2_31_on_cases_of_several_algorithms_share_a_team(
-    version: tuple[int, ...],
-) -> None:
-    for algorithm in algorithms_for("all_reduce"):
-        assert environment_of(case_of("all_reduce", algorithm=algorithm), version) == ()
-    assert environment_of(case_of("all_reduce", algorithm="ring"), (2, 30, 7)) == (
-        ("NCCL_ALGO", "Ring"),
-    )
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "protocol", "settings"),
-    [
-        ("ring", "ll", {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}),
-        ("ring", "ll128", {}),
-        ("tree", "simple", {}),
-        ("default", "simple", {"NCCL_PROTO": "Simple"}),
-        ("nvls", "simple", {"NCCL_ALGO": "NVLS", "NCCL_PROTO": "Simple"}),
-    ],
-)
-def test_a_protocol_that_no_call_can_name_is_in_the_environment_together_with_the_algorithm(
-    algorithm: str, protocol: str, settings: dict[str, str]
-) -> None:
-    case = case_of("all_reduce", algorithm=algorithm, protocol=protocol)
-    assert dict(environment_of(case, (2, 32, 3))) == settings
-    assert len(environment_of(case, (2, 30, 7))) == 2 - (algorithm == "default")
 
 
 @pytest.mark.parametrize("variable", ["NCCL_ALGO", "NCCL_PROTO"])

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.nccl import BACKEND, communicators
-from ccbench.backends.nccl.collectives import parts_of
 from ccbench.cases.axes import Case
-from ccbench.collectives import sent_elements
-from ccbench.dtypes import ITEM_BYTES
 from tests.backends.measuring import launched, measured, spoilt, wrong_elements
 from tests.tiers import examples
 
@@ -24,36 +18,6 @@ HALVES = ("all_reduce ranks 0-1", "all_reduce ranks 2-3")
 
 
 # -- one group alone -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.thinned(5)
-@pytest.mark.parametrize("version", [22809, 21704])
-@pytest.mark.parametrize(
-    "collective", ["all_reduce", "all_to_all", "all_to_all_v", "send_recv", "barrier"]
-)
-def test_one_group_runs_while_the_others_stand_by(collective: str, version: int) -> None:
-    endpoint, process = opened(version=version)
-    for alone in (0, 1):
-        case = case_of(collective, groups="rank % 2", active_group=alone)
-        result, facts = measured(endpoint, case)
-        assert result.mismatch is None
-        assert facts.parts == ()  # nothing ran at the same time
-        endpoint.prepare(case)
-        assert [binding.rank for binding in bindings(endpoint)] == [alone, alone + 2]
-        endpoint.finish()
-    close_clean(endpoint, process)
-
-
-def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> None:
-    endpoint, _ = opened()
-    together = case_of("all_reduce", groups="rank // 2")
-    measured(endpoint, together)
-    handles = {communicator.handle for communicator in endpoint._communicators.every()}
-    for alone in (0, 1):
-        endpoint.prepare(replace(together, active_group=alone))
-        assert {binding.communicator.handle for binding in bindings(endpoint)} <= handles
-        endpoint.finish()
-    assert {communicator.handle for communicator in endpoint._communicators.every()} == handles
 
 
 @pytest.mark.thinned(1)
@@ -71,18 +35,6 @@ def test_only_so_many_communicators_are_kept_and_those_in_use_are(
         )
         assert len(endpoint._communicators._made) <= 3  # with that of all ranks
     close_clean(endpoint, process)
-
-
-@pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
-def test_ranks_that_stand_by_have_nothing_enqueued(mode: str) -> None:
-    endpoint, process = opened()
-    endpoint.prepare(case_of("all_reduce", groups="rank // 2", active_group=1, mode=mode))
-    before = len(process.log)
-    endpoint.refill(1)
-    endpoint.launch(3)
-    assert endpoint.check(1, 3) is None
-    assert len(process.log) - before == 3 * 2
-    assert endpoint.device_seconds() > 0
 
 
 # -- groups of their own beside ------------------------------------------------------------------------------
@@ -122,17 +74,6 @@ def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
     close_clean(endpoint, process)
 
 
-def test_what_is_beside_takes_no_time_from_the_own_collective() -> None:
-    endpoint, _ = opened()
-    case = case_of("all_reduce", 4, 1 << 16, groups="rank // 2", mode="isolated")
-    alone, _ = measured(endpoint, case)
-    both, facts = measured(endpoint, replace(case, concurrent=CROSSED))
-    spans = [float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) for result in (alone, both)]
-    assert facts.group_samples_seconds[0][0] == pytest.approx(spans[0])
-    assert spans[1] == pytest.approx(max(second[0] for second in facts.group_samples_seconds))
-    assert spans[1] < sum(second[0] for second in facts.group_samples_seconds)
-
-
 @pytest.mark.parametrize("part", range(4))
 def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
     endpoint, process = opened()
@@ -144,27 +85,7 @@ def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
     assert spoilt(endpoint) == (changed.rank, 1, 2)
 
 
-def test_no_two_parts_have_the_same_data_or_communicators() -> None:
-    case = case_of("all_gather", groups="rank // 2", concurrent="all_gather on rank // 2")
-    parts = parts_of(case)
-    assert len({part.seeded(0) for part in parts}) == len(parts) == 4
-    endpoint, _ = opened()
-    endpoint.prepare(case)
-    assert len({binding.communicator.handle for binding in bindings(endpoint)}) == 8
-
-
 # -- uneven blocks -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("traffic", ["", "hot:1", "[[0, 1], [0, 0]]"])
-def test_between_ranks_that_exchange_nothing_nothing_is_called(traffic: str) -> None:
-    endpoint, process = opened(2)
-    endpoint.prepare(case_of("all_to_all_v", 2, 333, traffic=traffic))
-    before = len(process.log)
-    endpoint.launch(1)
-    assert len(process.log) - before == 2 * int(
-        np.count_nonzero(sent_elements(traffic, 333, 2))
-    )
 
 
 @examples(
@@ -183,17 +104,6 @@ def test_any_matrix_arrives(matrix: list[list[int]], count: int) -> None:
     case = case_of("all_to_all_v", 3, count, traffic=str(matrix), dtype="int8")
     assert wrong_elements(endpoint, case) == 0
     close_clean(endpoint, process)
-
-
-def test_buffers_are_as_large_as_what_goes_through_them() -> None:
-    endpoint, _ = opened()
-    case = case_of("all_to_all_v", 4, 1000, traffic="hot:1")
-    endpoint.prepare(case)
-    sizes = [
-        (binding.inputs()[0][1], binding.outputs()[0][1]) for binding in bindings(endpoint)
-    ]
-    item = ITEM_BYTES["float32"]
-    assert sizes == [(4000 * item, 16000 * item), *[(4000 * item, 0)] * 3]
 
 
 # -- refusals ------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ state something by themselves, advice of a verdict.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -43,8 +44,10 @@ def explained(code: str) -> list[str]:
     kinds |= {rule.code: rule.name for rule in RULES}
     kind = kinds.get(code.upper())
     if kind is None:
-        listed = "; ".join(f"{each} {name}" for each, name in kinds.items())
-        raise UsageError(f"--explain {code}: no finding has this code; the codes are: {listed}")
+        near = get_close_matches(code.upper(), kinds, n=3, cutoff=0.5)
+        raise UsageError(
+            f"--explain {code}: no finding has this code; near it are {', '.join(near) or min(kinds)}"
+        )
     says = {**_of_tables(kind), **declared_kinds().get(kind, {})}
     texts = [f"{label}: {says[key]}" for key, label in LABELS.items() if says.get(key)]
     return [f"{code.upper()} {kind.replace('_', ' ')}", *texts]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+from ccbench.analysis.codes import declared_kinds
 from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
 from ccbench.analysis.gate import ended
 from ccbench.analysis.hang_rules import UNSURE, hang_diagnoses
@@ -128,7 +129,7 @@ def answer_of(
 
 def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis]:
     """A verdict that is no praise as a diagnosis; FAST is worth knowing."""
-    finding = verdict.finding
+    finding, kind = verdict.finding, verdict.word.value.lower()
     tables = [
         Statement(
             "table", table.line, f"table of {plural(len(table.rows), 'row')}", file=path.name
@@ -139,12 +140,10 @@ def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis
     if verdict.word.exit_code == 1 or verdict.word is SpeedWord.FAST:
         yield Diagnosis(
             "note" if verdict.word is SpeedWord.FAST else "problem",
-            verdict.word.value.lower(),
+            kind,
             verdict.sentence,
             finding.evidence if finding else "",
-            finding.advice
-            if finding
-            else "run it again, and do not use this machine until its data are right",
+            finding.advice if finding else declared_kinds()[kind]["cure"],
             "ccbench run health" if verdict.wrong else "ccbench run knobs",
             tables,
         )

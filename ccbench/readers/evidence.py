@@ -50,6 +50,7 @@ OWNED_BY_MACHINES = {
 
 _OWNED_BY_TABLES = (
     r"(?i)^\s*(?:#|\||>|//)|^\s*\d[\d.,]*\s+[\d.]|[{}\",]|nccl-tests|mpirun|srun|_perf\b"
+    r"|\bsize\b|bytes|busbw|bandwidth|latency"
 )
 
 
@@ -209,31 +210,29 @@ def _of_text(path: Path, original: str) -> Evidence:
         # What one recognises may be another's words, or too little of its own.
         with suppress(MachineError):
             if reader.recognises(text):
-                topologies.append((form, replace(reader.read(text), name=name)))
+                topologies.append((name, replace(reader.read(text), name=name)))
+                owned_by.append((OWNED_BY_MACHINES[form], form.replace("_", " ")))
     logs = []
     with suppress(CcbenchError):
         log = log_of_text(original, name)
         # A program may end before its first table.
         if log.tables or log.outcome in (LogOutcome.CRASHED, LogOutcome.HUNG):
             logs.append((path, replace(log, source=str(path))))
-        # The line that its detail quotes.
-        owners |= {int(number): log.tool for number in re.findall(r"^line (\d+):", log.detail)}
-    owned_by += ((OWNED_BY_MACHINES[form], form.replace("_", " ")) for form, _ in topologies)
+        # Rows, and the line that the log's detail quotes.
+        owned = [row.line for table in log.tables for row in table.rows]
+        owned += map(int, re.findall(r"^line (\d+):", log.detail))
+        owners |= dict.fromkeys(owned, log.tool)
     owned_by += ((_OWNED_BY_TABLES, log.tool) for _, log in logs)
-    lines = plain_lines(text)
-    for pattern, owner in owned_by:
-        for number, line in enumerate(lines, 1):
-            if number not in owners and re.search(pattern, line):
-                owners[number] = owner
-    unread = {
-        number: ""
-        for number, line in enumerate(lines, 1)
-        if line.strip() and number not in owners
-    }
+    unread = dict[int, str]()
+    for number, line in enumerate(plain_lines(text), 1):
+        if number not in owners:
+            owner = next((by for pattern, by in owned_by if re.search(pattern, line)), "")
+            if owner or line.strip():
+                (owners if owner else unread)[number] = owner
     return Evidence(
         (str(path),),
         tuple(sorted(statements, key=lambda statement: statement.line)),
-        tuple((name, topology) for _, topology in topologies),
+        tuple(topologies),
         tuple(logs),
         parts=tuple(_parts(name, owners)),
         unread=tuple(_parts(name, unread)),

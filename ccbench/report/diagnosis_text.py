@@ -104,7 +104,8 @@ def _part_lines(label: str, parts: Sequence[TextPart], width: int) -> Iterator[s
     texts = []
     for (file, form), ranges in by_form.items():
         listed = ", ".join(first(ranges, MOST_PARTS, "and {} more"))
-        lines = f": lines {listed}" if any(ranges) else ""
+        word = "line" if ranges[0].isdigit() and len(ranges) == 1 else "lines"
+        lines = f": {word} {listed}" if any(ranges) else ""
         texts.append(f"{plain(file, 100)}{f' as {form}' if form else ''}{lines}")
     for text in first(texts, MOST_PARTS):
         yield from wrapped(f"{label}: {text}", width)

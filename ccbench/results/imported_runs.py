@@ -145,7 +145,9 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{_place(log.source, table.line)}: table {number}"
         if not team.ranks:
-            refused.append(f"{where} ({len(table.rows)} rows) left out: {team.reason}")
+            refused.append(
+                f"{where} ({plural(len(table.rows), 'row')}) left out: {team.reason}"
+            )
             continue
         if not table.collective:
             nameless.append(str(number))
@@ -185,7 +187,7 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
                 )
                 cases.append(_case(whole, table, row, team, status, number, outcome))
         if empty:
-            notes.append(f"{where}: {empty} of {len(table.rows)} placements print no figure")
+            notes.append(f"{where}: {plural(empty, 'placement')} without a figure")
     if nameless:
         more = f" and {len(nameless) - 3} more" if nameless[3:] else ""
         notes.append(f"{log.source}: table {', '.join(nameless[:3])}{more}: {_NO_COLLECTIVE}")

@@ -63,6 +63,8 @@ def test_a_code_says_what_its_rule_looks_at_why_and_what_to_do(code: str) -> Non
     assert {"Looks at", "Why", "Do"} <= {*labels}
 
 
-def test_an_unknown_code_is_answered_with_the_list() -> None:
-    with pytest.raises(UsageError, match=r"C999: no finding has this code.*C010 unstable"):
+def test_an_unknown_code_is_answered_with_those_near_it() -> None:
+    with pytest.raises(
+        UsageError, match=r"C999: no finding has this code; near it are C\d+, C\d+, C\d+$"
+    ):
         explained("C999")

@@ -58,9 +58,8 @@ def _progress(communicator: Mapping[str, Any]) -> Iterator[GroupProgress]:
             rank = count(row.get("rank"))
             if rank is None:
                 continue
-            process = (
-                f"process {row.get('pid')} on {row.get('host')}, GPU {row.get('cuda_dev')}"
-            )
+            device = row.get("cuda_dev", "unknown")
+            process = f"process {row.get('pid')} on {row.get('host')}, GPU {device}"
             place, status = plain(process, 200), members(row.get("status"))
             started, error = count(status.get("init_state")), count(status.get("async_error"))
             # A rank has one finding: the worst of these, which come first.

@@ -13,7 +13,7 @@ from ccbench.analysis.diagnose import Answer, Outcome, answer_of
 from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.readers.evidence import read_evidence
 from tests.analysis.nccl_logs import log
-from tests.readers.traces.test_nccl_ras import rank as ras_rank
+from tests.readers.traces.nccl_ras_texts import rank as ras_rank
 
 HUNG = Path(__file__).resolve().parents[3] / "shared" / "data" / "hung_jobs"
 

@@ -13,7 +13,6 @@ from ccbench.readers.machines import READERS
 from tests.analysis.nccl_logs import log
 from tests.analysis.test_hang_rules import RAS, stacks
 from tests.analysis.test_machine_rules import DOWN, LSPCI, UP, ibstat, p2p_test
-from tests.readers.machines.test_amd_smi import TEXT as AMD_SMI
 
 TEXTS = {
     "NCCL log": log(lines=["NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"]),
@@ -118,9 +117,3 @@ def test_any_bytes_are_read_or_left(content: bytes, tmp_path: Path) -> None:
 
 def test_every_reader_of_machines_has_lines_of_its_own() -> None:
     assert set(OWNED_BY_MACHINES) == set(READERS)
-
-
-def test_a_topology_of_amd_smi_is_a_part(tmp_path: Path) -> None:
-    evidence = of_text(tmp_path, AMD_SMI)
-    assert [topology.source for _, topology in evidence.machines] == ["amd_smi"]
-    assert "amd smi" in {part.form for part in evidence.parts}

@@ -13,7 +13,7 @@ from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord
 from ccbench.cli.output import wants_colours, with_colours
 from ccbench.model import PredictionInterval
 from ccbench.report.page_card import CardRow, headline
-from ccbench.report.run_screen import ALL, CARD, LAYOUTS, NCCL_TESTS, run_screen, verdict_rows
+from ccbench.report.run_screen import CARD, LAYOUTS, NCCL_TESTS, run_screen, verdict_rows
 from ccbench.results import Run, RunFolder, load_run
 from tests.analysis import test_speed_verdict as of_gpus
 
@@ -56,14 +56,6 @@ def test_the_verdict_on_a_gpu_library_is_the_first_line_with_its_expectation(
     assert stands_on.startswith("Expected: the range of 80 % of healthy systems")
 
 
-def test_processors_have_no_verdict_and_the_first_line_says_what_was_measured(
-    measured: Run,
-) -> None:
-    first, *lines = run_screen(measured, 100, folds=False)
-    assert first.startswith("16 of 16 cases correct; all_reduce ring over 4 ranks on cpu ")
-    assert not any("CANNOT SAY" in line or "verdict" in line for line in lines)
-
-
 @pytest.mark.thinned(6)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
@@ -75,29 +67,6 @@ def test_no_line_is_wider_than_the_screen_and_no_word_is_broken(
     words = set(" ".join(run_screen(measured, 10_000, layout, folds=False)).split())
     sentences = " ".join(line for line in lines if line.startswith(("CANNOT", "Median")))
     assert set(sentences.split()) <= words
-
-
-@pytest.mark.thinned(6)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_a_column_that_has_no_room_is_named_and_none_is_explained(
-    measured: Run, layout: str, width: int
-) -> None:
-    text = "\n".join(run_screen(measured, width, layout))
-    for title in ("of bound", "busbw"):
-        is_shown = re.search(rf"^.*\b{title}\b.*\bsize\b|\bsize\b.*\b{title}\b", text, re.M)
-        explained = f"{title}: the bound's" in text or f"{title} in GB/s" in text
-        assert bool(is_shown) or not explained
-    whole = "\n".join(run_screen(measured, 1000, layout))
-    assert "not shown for want of width" not in whole
-
-
-def test_three_sizes_stand_for_many_cases_and_all_shows_the_rest(measured: Run) -> None:
-    card = run_screen(measured, 200, CARD)
-    assert any("--all shows every case" in line for line in card)
-    every = "\n".join(run_screen(measured, 200, ALL)).splitlines()
-    assert len(every) > len(card)
-    assert sum(" us " in line or " ms " in line for line in every) >= len(measured.points)
 
 
 def test_a_sweep_has_the_columns_and_closing_lines_of_nccl_tests(measured: Run) -> None:
@@ -140,15 +109,6 @@ def test_colours_are_for_terminals_and_as_the_variables_say(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert wants_colours(Terminal(is_terminal)) is coloured  # type: ignore[arg-type]  # no other method is asked
-
-
-def test_forced_algorithms_stand_beside_the_default_without_a_verdict(tmp_path: Path) -> None:
-    run = synthetic.write_run(
-        tmp_path / "run", synthetic.sweep(algorithms=["default", "ring", "tree"], last=18)
-    )
-    rows = [line for line in run_screen(run, 200, CARD) if line.startswith("all_reduce")]
-    assert rows[1].startswith("all_reduce ring ")
-    assert rows[2].startswith("all_reduce tree ")
 
 
 def test_eighty_columns_have_the_range_that_is_expected_and_all_reduce_first(

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS
-from ccbench.cases.measurement import Measurement, Status
+from ccbench.cases.measurement import Measurement
 from ccbench.report.case_table import screen_table
-from ccbench.report.sharing import sharing_table
-from ccbench.report.wording import points_of
 from ccbench.report.writing import write_report
 from ccbench.results import Run
 
-from .synthetic import case, failed, flagged, write_run
+from .synthetic import case, write_run
 
 GROUPS = "tp of tp2-cp1-ep1-dp2-pp1"
 
@@ -38,18 +36,6 @@ def taking(seconds: float, parts: dict[str, float] | None = None) -> Any:
     return edit
 
 
-COLUMNS = ("case", "compared", "size", "shared", "alone", "ratio", "parts")
-
-
-def found(run: Run) -> list[dict[str, str]]:
-    return [dict(zip(COLUMNS, row, strict=True)) for row in sharing_table(points_of(run)).rows]
-
-
-def numbers(ratio: str) -> list[float]:
-    """The ratio and the ends of its interval."""
-    return [float(word.strip("[],")) for word in ratio.split()]
-
-
 def groups_run(path: Path, **edits: Any) -> Run:
     """All groups in 2 ms, the first alone in 1 ms, and an unrelated case."""
     cases = [
@@ -66,32 +52,6 @@ def groups_run(path: Path, **edits: Any) -> Run:
     return write_run(path / "run", cases, made)
 
 
-def test_groups_at_once_are_compared_with_one_alone_and_the_slowest_is_named(
-    tmp_path: Path,
-) -> None:
-    (one,) = found(groups_run(tmp_path))
-    ratio, low, high = numbers(one["ratio"])
-    assert ratio == pytest.approx(2, rel=1e-3)
-    assert low < 2 < high
-    assert one["parts"] == "ranks 2-3 +33.3%"
-
-
-def test_a_case_without_a_speed_has_no_ratio(tmp_path: Path) -> None:
-    run = groups_run(
-        tmp_path, _1=lambda measurement: failed(measurement, Status.FAILED, "rank 1 died")
-    )
-    assert not found(run)
-    assert "Sharing" not in screen_table(run, 100)
-
-
-def test_a_doubtful_ratio_is_marked(tmp_path: Path) -> None:
-    (one,) = found(
-        groups_run(tmp_path, _1=lambda one: flagged(taking(1e-3)(one), "other_load"))
-    )
-    assert one["ratio"].startswith("~2")
-    assert (one["shared"][0], one["alone"][0]) == ("2", "~")
-
-
 def beside_run(path: Path, parts: dict[str, float]) -> Run:
     cases = [
         case("all_reduce", "ring", 2**20, groups=GROUPS),
@@ -100,33 +60,11 @@ def beside_run(path: Path, parts: dict[str, float]) -> Run:
     return write_run(path / "run", cases, {0: taking(1e-3), 1: taking(3e-3, parts)})
 
 
-def test_a_collective_beside_another_is_compared_with_itself_without(tmp_path: Path) -> None:
-    parts = {"a": 1.1e-3, "b": 1.5e-3, "c": 3e-3, "d": 2e-3}
-    (one,) = found(beside_run(tmp_path, parts))
-    assert numbers(one["ratio"])[0] == pytest.approx(3, rel=1e-2)
-    assert "c" in one["parts"]
-    (untimed,) = found(beside_run(tmp_path / "other", {}))
-    assert untimed["parts"] == "-"
-
-
 def overlap_run(path: Path) -> Run:
     """1 ms each alone, 1.25 ms both together, in which one takes 1.5 ms and the other 1.25 ms."""
     seconds = dict(zip(OVERLAP_PARTS, (1e-3, 1e-3, 1.5e-3, 1.25e-3), strict=True))
     measurement = case("all_reduce", "ring", 2**20, mode=OVERLAP, overlap_with="matmul")
     return write_run(path / "run", [measurement], {0: taking(1.25e-3, seconds)})
-
-
-def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(
-    tmp_path: Path,
-) -> None:
-    run = overlap_run(tmp_path)
-    (one,) = found(run)
-    assert (one["compared"], one["alone"]) == ("hidden", "-")
-    assert numbers(one["ratio"])[0] == pytest.approx(0.75)
-    assert one["parts"] == "computing 1.5, collective 1.25"
-    (point,) = points_of(run)
-    assert point.slowest_group == ""
-    assert point.busbw is None
 
 
 def test_the_screen_the_page_and_files_say_the_same(tmp_path: Path) -> None:
@@ -149,10 +87,3 @@ def test_no_line_is_wider_than_the_screen(tmp_path: Path, width: int) -> None:
         lines = screen_table(run, width).splitlines()
         assert any(line.startswith("Sharing.") for line in lines)
         assert max(map(len, lines)) <= width
-
-
-def test_a_run_without_any_sharing_has_no_table(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [case("all_reduce", "ring", 2**20)])
-    assert not found(run)
-    (page,) = write_report([run], tmp_path / "report", ("md",))
-    assert "## Sharing" not in page.read_text(encoding="utf-8")

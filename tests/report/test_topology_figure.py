@@ -9,7 +9,7 @@ import pytest
 
 from ccbench.machine.detection import load_cluster, load_topology
 from ccbench.report.drawing import drawing_settings
-from ccbench.report.topology_figure import LOOKS, OTHERS, boxes_of, lines_of, picture
+from ccbench.report.topology_figure import LOOKS, boxes_of, lines_of, picture
 from ccbench.topology.fabrics import Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.files import catalog_names
 from ccbench.topology.graph import (
@@ -103,20 +103,11 @@ def test_switches_are_one_box_with_all_links_of_a_gpu() -> None:
     assert "NVLink, x8, 200 GB/s" in texts(switched)
 
 
-def test_many_gpus_are_one_box_and_one_line() -> None:
-    assert labels(on_nvswitches(72, 18)) == ["18 NVSwitches", "72 GPUs"]
-    assert numbers(on_nvswitches(72, 18)) == ["x36, 900 GB/s each"]
-
-
 def test_gpus_whose_links_are_down_do_not_hide_among_the_others() -> None:
     broken = on_nvswitches(72, 18, broken=1)
     assert {"71 GPUs", "GPU 0"} <= set(labels(broken))
     assert "down" in numbers(broken)
     assert "NVLink, down" in texts(broken)
-
-
-def test_links_whose_number_is_not_known_have_none() -> None:
-    assert numbers(on_nvswitches(2, counted=False)) == ["50 GB/s"] * 2
 
 
 def mesh(kind: LinkKind = LinkKind.XGMI, state: LinkState = LinkState.UP) -> Topology:
@@ -135,24 +126,9 @@ def test_a_mesh_has_an_arc_for_every_pair() -> None:
     assert numbers(mesh(LinkKind.NVLINK, LinkState.NOT_VISIBLE)) == ["not visible"] * 28
 
 
-def test_of_many_machines_the_first_is_drawn_and_the_rest_counted() -> None:
-    cluster = load_cluster("dgx-a100", 4, "ib-ndr-400x8")
-    boxes = boxes_of(cluster)
-    assert boxes["n3.gpu7"].name == OTHERS
-    assert boxes["n3.gpu7"].label == "3 more machines"
-    words = " ".join(texts(cluster))
-    assert "4 machines, 32 GPUs" in words
-    assert "places of NICs assumed" in words
-    assert "InfiniBand, 50 GB/s" in words
-
-
 def test_kinds_differ_by_colour_or_dashes_and_rates_by_width() -> None:
     kinds = [*map(LinkKind, ("infiniband", "roce", "efa", "ethernet", "nvlink", "pcie"))]
     assert len({LOOKS[kind][1] for kind in kinds}) == 6
     cluster = load_cluster("dgx-a100", 2, "ib-ndr-400x8")
     widths = {line.style["linewidth"] for line in lines_of(cluster, boxes_of(cluster))}
     assert len(widths) >= 3
-
-
-def test_nothing_at_all_is_a_picture() -> None:
-    assert "no GPU seen" in " ".join(texts(Topology("nothing", ())))

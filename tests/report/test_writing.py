@@ -20,17 +20,6 @@ def run(tmp_path: Path) -> Run:
     return write_run(tmp_path / "run", [case("all_reduce", "ring", 4096)])
 
 
-def test_the_report_lies_in_the_runs_own_folder_unless_told_otherwise(
-    run: Run, tmp_path: Path
-) -> None:
-    files = write_report([run])
-    assert {path.parent for path in files} == {run.path / "report"}
-    assert {path.suffix for path in files} == {".html", ".png", ".md", ".csv"}
-    assert all(path.is_file() for path in files)
-    elsewhere = write_report([run], tmp_path / "deep" / "er", ["csv"])
-    assert elsewhere == (tmp_path / "deep" / "er" / "cases.csv",)
-
-
 @pytest.mark.exhaustive
 def test_all_formats_are_written_at_once(run: Run) -> None:
     names = {path.name for path in write_report([run], None, FORMATS)}
@@ -69,18 +58,6 @@ def test_what_cannot_be_written_is_refused_with_the_cure(
         write_report([])
 
 
-def test_several_runs_are_drawn_together_and_told_apart(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "monday", sweep(last=18))
-    second = write_run(tmp_path / "friday", sweep(last=18), slowdown=1.2)
-    files = write_report([first, second], tmp_path / "both", ["svg", "csv", "md"])
-    assert any("algorithms" in path.name for path in files)
-    text = (tmp_path / "both" / "cases.csv").read_text(encoding="utf-8")
-    assert "monday" in text
-    assert "friday" in text
-    page = (tmp_path / "both" / "report.md").read_text(encoding="utf-8")
-    assert "* monday: 5 of 5 cases correct" in page
-
-
 def test_a_baseline_is_in_the_files(tmp_path: Path) -> None:
     new = write_run(tmp_path / "new", sweep(last=18))
     old = write_run(tmp_path / "old", sweep(last=18), slowdown=1.2)
@@ -103,12 +80,6 @@ def test_a_full_disk_leaves_the_old_report_whole(
         write_report([run], None, ["csv"])
     assert target.read_bytes() == before
     assert os.listdir(target.parent) == [target.name]
-
-
-def test_names_that_become_the_same_file_name_are_numbered(tmp_path: Path) -> None:
-    cases = [case("all_reduce", name, 4096) for name in ("a/b", "a b")]
-    files = write_report([write_run(tmp_path / "run", cases)], tmp_path / "out", ["nccl-tests"])
-    assert len(set(files)) == 2
 
 
 def test_an_empty_run_still_has_a_report(tmp_path: Path) -> None:
@@ -144,8 +115,3 @@ def test_a_figure_that_cannot_be_drawn_costs_only_itself(
     assert {"report.md", "cases.csv", "report.pdf", "prediction-cpu.png"} <= names
     assert not any(name.startswith("ranks") for name in names)
     assert all(path.is_file() for path in caught.value.files)
-
-
-def test_the_rows_of_a_single_run_carry_its_name(run: Run) -> None:
-    (file,) = write_report([run], None, ["csv"])
-    assert file.read_text(encoding="utf-8").splitlines()[1].startswith("run,false")

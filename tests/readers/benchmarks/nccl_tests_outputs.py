@@ -10,9 +10,6 @@ UNITS = (
     "#        (B)    (elements)                         "
     + "      (us)  (GB/s)  (GB/s)       " * 2
 )
-OLD_TITLES = (
-    "#       size         count    type   redop" + "     time   algbw   busbw  error" * 2
-)
 
 
 def microseconds(value: float) -> str:

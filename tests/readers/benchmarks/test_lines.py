@@ -7,11 +7,8 @@ from hypothesis import strategies as st
 from ccbench.readers.benchmarks.words import (
     GIBI,
     Launch,
-    collective_name,
-    dtype_name,
     launch_of,
     rate_factor,
-    whole,
 )
 from ccbench.readers.lines import PrintedFigure, figure
 
@@ -23,18 +20,6 @@ def test_a_printed_figure_is_within_half_a_unit_of_what_was_printed(
     read = figure(f"{value:.{decimals}f}")
     assert read is not None
     assert abs(read.value - value) <= read.half_unit * (1 + 1e-9) + value * 1e-15
-
-
-@pytest.mark.parametrize(
-    "text", ["", "-1", "nan", "inf", "1e400", "1.2.3", "0x10", "N/A", "٣", "1" * 40]
-)
-def test_what_is_no_figure_is_none(text: str) -> None:
-    assert figure(text) is None
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1.0", "²", "9" * 19, "9" * 5000])
-def test_what_is_no_size_is_none(text: str) -> None:
-    assert whole(text) is None
 
 
 @given(
@@ -51,12 +36,6 @@ def test_the_unit_of_rates_shows_in_the_rows(
         (size_bytes, PrintedFigure(seconds, 1e-9), PrintedFigure(printed, printed * 1e-3))
     ]
     assert rate_factor(points, 2.0) == factor
-
-
-def test_rows_that_leave_the_unit_open_give_the_default() -> None:
-    assert (
-        rate_factor([(8, PrintedFigure(1e-3, 1e-9), PrintedFigure(0.0, 0.005))], GIBI) == GIBI
-    )
 
 
 @pytest.mark.parametrize(
@@ -76,24 +55,3 @@ def test_rows_that_leave_the_unit_open_give_the_default() -> None:
 )
 def test_a_launchers_line_says_ranks_and_nodes(line: str, launch: Launch | None) -> None:
     assert launch_of(line) == launch
-
-
-@pytest.mark.parametrize(
-    ("word", "name"),
-    [
-        ("Allreduce", "all_reduce"),
-        ("AllGather", "all_gather"),
-        ("Reduce_scatter", "reduce_scatter"),
-        ("bcast", "broadcast"),
-        ("alltoallv", "alltoallv"),
-    ],
-)
-def test_collectives_get_our_names_and_others_keep_theirs(word: str, name: str) -> None:
-    assert collective_name(word) == name
-
-
-@pytest.mark.parametrize(
-    ("word", "name"), [("fp32", "float32"), ("torch.bfloat16", "bfloat16"), ("hfp8", "hfp8")]
-)
-def test_element_types_get_our_names_and_others_keep_theirs(word: str, name: str) -> None:
-    assert dtype_name(word) == name

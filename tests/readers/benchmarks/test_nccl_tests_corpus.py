@@ -11,7 +11,7 @@ import pytest
 from ccbench.collectives import COLLECTIVES
 from ccbench.flags import Flag
 from ccbench.readers.benchmarks import nccl_tests
-from ccbench.readers.benchmarks.log import ImportedLog, LogOutcome, checked
+from ccbench.readers.benchmarks.log import ImportedLog, checked
 from tests.readers.benchmarks.logs import entries, name_of, needs_logs, text_of
 
 pytestmark = needs_logs
@@ -121,16 +121,6 @@ def test_ranks_are_those_of_the_manifest_or_those_of_the_figures(entry: dict[str
         largest = max(table.rows, key=lambda row: row.algbw or 0.0)
         assert largest.busbw != pytest.approx((largest.algbw or 0.0) * factor, rel=1e-3)
         assert Flag.BUSBW_CONTRADICTS_ALGBW not in largest.flags
-
-
-@pytest.mark.parametrize(
-    "entry", [entry for entry in OURS if entry["complete"] is True], ids=name_of
-)
-def test_a_log_that_the_manifest_calls_complete_is_complete_or_says_why_not(
-    entry: dict[str, Any],
-) -> None:
-    log = log_of(entry)
-    assert log.outcome is LogOutcome.COMPLETE or log.detail
 
 
 def test_most_rows_of_the_corpus_agree_with_themselves() -> None:

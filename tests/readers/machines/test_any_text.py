@@ -9,20 +9,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.readers.machines import READERS, read_text, reader
+from ccbench.readers.machines import READERS, reader
 from tests.clocks import within
 from tests.readers.machines import (
-    test_amd_smi,
+    amd_smi_texts,
+    nccl_xml_texts,
+    npu_smi_texts,
+    rocm_smi_texts,
     test_nccl_log,
-    test_nccl_xml,
-    test_npu_smi,
-    test_rocm_smi,
     test_smi_nvlink,
     test_smi_topo,
 )
 from tests.topology.damage import changed, read_or_refused
 
-xml = test_nccl_xml
+xml = nccl_xml_texts
 TEXTS = {
     "nccl_xml": xml.system(
         xml.cpu(xml.gpu(xml.A, xml.nvlink(xml.B, 4)), xml.gpu(xml.B, xml.nvlink(xml.A)))
@@ -30,10 +30,10 @@ TEXTS = {
     "nccl_log": test_nccl_log.prefixed(test_nccl_log.BOX, "host0:1:1 [0] NCCL INFO ")
     + test_nccl_log.ring_lines(4, 4)
     + test_nccl_log.tree_log(3),
-    "npu_smi": test_npu_smi.TEXT,
-    "rocm_smi": test_rocm_smi.TEXT,
-    "amd_smi": test_amd_smi.TEXT,
-    "amd_smi json": test_amd_smi.JSON,
+    "npu_smi": npu_smi_texts.TEXT,
+    "rocm_smi": rocm_smi_texts.TEXT,
+    "amd_smi": amd_smi_texts.TEXT,
+    "amd_smi json": amd_smi_texts.JSON,
     "smi_topo": test_smi_topo.PAIR,
     "smi_nvlink": test_smi_nvlink.status(
         "NVIDIA A100-SXM4-40GB", [["25 GB/s", "<inactive>"]] * 2
@@ -119,33 +119,6 @@ def test_text_of_no_tool_is_recognised_by_no_reader_and_refused_in_one_line(
     with pytest.raises(MachineError) as caught:
         reader(name).read(text)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "complaint"),
-    [
-        ("nccl_xml", "\n<graphs/>", "line 2: <graphs> was found, <system> was expected"),
-        ("nccl_xml", "GPU0 X <0> <system>", "no XML element"),
-        ("nccl_log", "hello\n", "NCCL_DEBUG=INFO"),
-        ("npu_smi", "\tGPU0\tGPU1\nGPU0\tX\tPIX\n", "npu-smi"),
-        ("rocm_smi", "hello", "rocm-smi"),
-        ("amd_smi", "hello", "amd-smi topology"),
-        ("smi_topo", "", "topo -m"),
-        ("smi_nvlink", "", "nvlink -s"),
-    ],
-)
-def test_text_of_another_tool_is_refused_with_what_to_give(
-    name: str, text: str, complaint: str
-) -> None:
-    assert not reader(name).recognises(text)
-    with pytest.raises(MachineError, match=complaint):
-        reader(name).read(text)
-
-
-@pytest.mark.parametrize("text", ["", "<html></html>", "hello, world", "{}"])
-def test_what_is_no_machine_is_refused_with_name_and_advice(text: str) -> None:
-    with pytest.raises(MachineError, match=r"box\.txt: .*topo -m"):
-        read_text(text, "box.txt")
 
 
 MEGABYTE = 2**20

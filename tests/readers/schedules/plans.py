@@ -89,29 +89,5 @@ def gathered() -> dict[str, Any]:
     return plan(gpus, "allgather", (1, 2, 0), "o")
 
 
-def exchanged(each: int, first: int = 0) -> dict[str, Any]:
-    """An all-to-all of two GPUs, ``each`` chunks a block; chunks go to where ``first`` says that a block begins."""
-    gpus = []
-    for rank in (0, 1):
-        peer = 1 - rank
-        own, sent = rank * each, peer * each
-        copy = {
-            "name": "copy",
-            "src_buff": [local("i", own, each)],
-            "dst_buff": [local("o", own, each)],
-        }
-        puts = [
-            {
-                "name": "put",
-                "src_buff": [local("i", sent + chunk)],
-                "dst_buff": [remote(own + (first + chunk) % each)],
-                **channel_step("put"),
-            }
-            for chunk in range(each)
-        ]
-        gpus.append([*meeting(), copy, *puts, *meeting()])
-    return plan(gpus, "alltoall", (2 * each, 2 * each, 0), "o") | {"inplace": False}
-
-
 def text(document: dict[str, Any]) -> str:
     return json.dumps(document)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ccbench.errors import ScheduleError
-from ccbench.readers.schedules.mscclpp import plan_name, read_mscclpp
+from ccbench.readers.schedules.mscclpp import read_mscclpp
 from ccbench.schedules.proof import prove
 from ccbench.schedules.schedule import Schedule, sent_pieces
 from tests.readers.schedules import plans
@@ -17,18 +17,6 @@ from tests.readers.schedules import plans
 def of_json(document: dict[str, Any]) -> Schedule:
     (row,) = read_mscclpp("p.json", plans.text(document))
     return row.build(row.ranks, 0)
-
-
-@pytest.mark.parametrize("each", [1, 2, 3])
-def test_chunks_of_a_block_that_stay_together_are_one_piece(each: int) -> None:
-    built = of_json(plans.exchanged(each))
-    prove(built)
-    assert (built.pieces, sent_pieces(built).tolist()) == (2, [1, 1])
-
-
-def test_chunks_of_a_block_that_part_are_refused() -> None:
-    with pytest.raises(ScheduleError, match=r"chunk 0 of a block goes where chunk 1 belongs"):
-        of_json(plans.exchanged(2, first=1))
 
 
 @pytest.mark.parametrize(
@@ -40,53 +28,6 @@ def test_a_plan_is_proven(document: dict[str, Any], collective: str, sent: list[
     prove(built)
     assert (built.collective, built.algorithm) == (collective, "my_plan")
     assert sent_pieces(built).tolist() == sent
-
-
-def test_threadblocks_of_a_group_share_their_chunks() -> None:
-    document = plans.two_shot()
-    for rank, gpu in enumerate(document["gpus"]):
-        gpu["channels"] = [{"channel_type": "memory", "connected_to": [1 - rank] * 2}]
-        first = gpu["threadblocks"][0]
-        second = copy.deepcopy(first) | {"id": 1}
-        second["channels"] = [{"channel_type": "memory", "channel_ids": [1]}]
-        for number, threadblock in enumerate((first, second)):
-            threadblock["ops"][4] = threadblock["ops"][4] | {
-                "tbg_info": {"tb_id": number, "tbg_size": 2}
-            }
-        gpu["threadblocks"] = [first, second]
-    built = of_json(document)
-    prove(built)
-    assert (built.pieces, sent_pieces(built).tolist()) == (4, [4, 4])
-
-
-def with_barrier(threadblocks: int) -> dict[str, Any]:
-    """Return a plan whose second threadblock reads scratch that the first one fills."""
-    document = plans.plan([[], []], "allreduce", (1, 1, 1), "i")
-    barrier = {"name": "barrier", "barrier_id": 0, "num_threadblocks": threadblocks}
-    for gpu in document["gpus"]:
-        get = {"name": "get", "src_buff": [plans.remote(0)], "dst_buff": [plans.local("s", 0)]}
-        add = {
-            "name": "re",
-            "src_buff": [plans.local("i", 0), plans.local("s", 0)],
-            "dst_buff": [plans.local("i", 0)],
-        }
-        first = gpu["threadblocks"][0]
-        first["ops"] = [get | {"channel_type": "memory"}, *plans.meeting(), barrier]
-        gpu["threadblocks"].append({"id": 1, "ops": [barrier, add], "channels": []})
-    return document
-
-
-def test_a_barrier_orders_threadblocks() -> None:
-    prove(of_json(with_barrier(2)))
-    with pytest.raises(ScheduleError, match="a barrier of 3 threadblocks, to which 2 come"):
-        of_json(with_barrier(3))
-    without = with_barrier(2)
-    without["gpus"][0]["threadblocks"][1]["ops"][0] = {"name": "nop"}
-    without["gpus"][0]["threadblocks"][0]["ops"].pop()
-    with pytest.raises(
-        ScheduleError, match=r"gpu 0, threadblock 1, step 1: re .*written before|races"
-    ):
-        of_json(without)
 
 
 def changed(step: int, **change: Any) -> dict[str, Any]:
@@ -134,13 +75,3 @@ def test_a_missing_wait_is_a_race() -> None:
         operations[4]["src_buff"][1]["index"] = operations[4]["dst_buff"][1]["index"] = 0
     with pytest.raises(ScheduleError, match=r"rres on shared chunk 0 of gpu . races with rres"):
         of_json(document)
-
-
-def test_names_of_plans_are_names_of_algorithms() -> None:
-    names = ("All-Pairs 8", "ring", "2step", "")
-    assert [plan_name(name, "all_reduce") for name in names] == [
-        "all_pairs_8",
-        "plan_ring",
-        "plan_2step",
-        "plan_",
-    ]

@@ -14,7 +14,7 @@ from ccbench.readers.schedules import (
     schedule_files,
     use_schedule_files,
 )
-from ccbench.schedules import added_algorithms, algorithm_row, algorithms_of, schedule_for
+from ccbench.schedules import added_algorithms, algorithm_row, schedule_for
 
 STAR = """
 from ccbench.schedules import Algorithm
@@ -39,36 +39,12 @@ def use(text: str) -> None:
     use_schedule_files((ScheduleFile("my.py", text),))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 5])
-def test_an_algorithm_of_a_file_is_had_by_its_name(ranks: int) -> None:
-    use(STAR)
-    assert schedule_for("all_reduce", "star", ranks).algorithm == "star"
-    assert algorithms_of("all_reduce")[-1] == "star"
-    assert "star" not in algorithms_of("all_reduce", added=False)
-    assert algorithm_row("all_reduce", "star").file == "my.py"
-
-
 def test_files_take_the_place_of_those_before() -> None:
     use(STAR)
     use(STAR.replace('"star"', '"sun"'))
     assert [row.name for row in added_algorithms()] == ["sun"]
     use_schedule_files(())
     assert (added_algorithms(), schedule_files()) == ((), ())
-
-
-def test_a_changed_file_has_a_schedule_of_its_own() -> None:
-    use(STAR)
-    first = schedule_for("all_reduce", "star", 3)
-    use(STAR.replace("range(1, ranks)", "range(ranks - 1, 0, -1)"))
-    assert (
-        schedule_for("all_reduce", "star", 3).phases[0].source[0] != first.phases[0].source[0]
-    )
-
-
-def test_a_wrong_schedule_is_refused_with_what_is_missing() -> None:
-    use(STAR.replace("phase(0, leaves, 0)]", "phase(0, 1, 0)]"))
-    with pytest.raises(ScheduleError, match=r"slot 0 of rank 2 holds A2; missing: A0, A1$"):
-        schedule_for("all_reduce", "star", 3)
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,8 @@ from ccbench.readers.traces.events import Communication, GroupProgress, ProcessG
 from ccbench.readers.traces.hang import (
     BEFORE,
     CIRCLE,
-    DIFFER,
     IN,
-    NOBODY,
-    OPEN,
-    UNSEEN,
     Hang,
-    findings_of,
     hang_of,
 )
 from ccbench.readers.traces.reading import read_traces
@@ -165,53 +160,6 @@ def verdict(
     return hang
 
 
-def test_ranks_that_alone_did_not_complete_a_call_stopped_in_it() -> None:
-    hang = verdict({0: (42, 41), 1: (42, 41), 2: (43, 42), 3: (43, 42)}, call(0, 42))
-    assert [(cause.kind, cause.ranks, cause.completed) for cause in hang.causes] == [
-        (IN, (0, 1), (2, 3))
-    ]
-    assert hang.sentence == (
-        "ranks 0-1 stopped in call 42 of process group '0' (default_pg), all_reduce of 4 KiB: "
-        "ranks 2-3 completed it, 2 ranks wait for them in call 43"
-    )
-
-
-def test_a_call_that_all_made_and_none_completed_is_the_transfer_itself() -> None:
-    rows = dict.fromkeys(range(4), (42, 41))
-    hang = verdict(rows, *(call(rank, 42) for rank in range(4)))
-    (cause,) = hang.causes
-    assert (cause.kind, cause.ranks) == (NOBODY, (0, 1, 2, 3))
-    assert "none completed it: the transfer itself stopped" in hang.sentence
-    (finding,) = findings_of(hang)
-    assert (finding.severity, "links" in finding.advice) == ("doubt", True)
-
-
-def test_ranks_without_a_dump_are_not_said_to_have_stopped() -> None:
-    rows = dict.fromkeys(range(3), (42, 41))
-    (cause,) = verdict(rows, ranks=(0, 1, 2)).causes
-    assert (cause.kind, cause.ranks) == (UNSEEN, (3,))
-    # A rank that is seen to have stopped explains the hang.
-    rows[1] = 41, 41
-    (cause,) = verdict(rows, ranks=(0, 1, 2)).causes
-    assert (cause.kind, cause.ranks) == (BEFORE, (1,))
-
-
-def test_a_rank_with_a_dump_that_never_joined_a_group_stopped_before_its_first_call() -> None:
-    (cause,) = verdict(dict.fromkeys(range(3), (1, 0))).causes
-    assert (cause.kind, cause.ranks, cause.sequence) == (BEFORE, (3,), 1)
-
-
-@pytest.mark.parametrize("slip", [{"collective": "broadcast"}, {"input_bytes": 8192}])
-def test_an_open_call_that_differs_is_the_cause(slip: dict[str, Any]) -> None:
-    calls = [call(0, 7), call(1, 7), call(2, 7, **slip), call(3, 7)]
-    hang = verdict(dict.fromkeys(range(4), (7, 6)), *calls)
-    (cause,) = hang.causes
-    assert (cause.kind, cause.ranks) == (DIFFER, (2,))
-    assert (
-        "is not the same on all ranks: all_reduce of 4 KiB on ranks 0-1, 3; " in hang.sentence
-    )
-
-
 def test_groups_used_in_another_order_are_a_circle() -> None:
     calls = [call(0, 5), call(0, 8, PAIR), call(1, 8, PAIR), call(1, 5), call(2, 5), call(3, 5)]
     hang = verdict(dict.fromkeys(range(4), (5, 4)), *calls)
@@ -221,28 +169,6 @@ def test_groups_used_in_another_order_are_a_circle() -> None:
         "ranks 0-1 wait for each other: rank 0 for rank 1 in call 5 of process group '0' (default_pg), "
         "rank 1 for rank 0 in call 8 of process group '1' (tp)"
     )
-
-
-def test_a_message_that_its_peer_has_not_made_waits_for_it() -> None:
-    line = ProcessGroup("9", 2, (0, 1), "pp")
-    message = call(0, 3, line, collective="recv", peer=1)
-    (cause,) = verdict({}, message).causes
-    assert (cause.kind, cause.ranks, cause.call) == (BEFORE, (1,), "recv from rank 1")
-    answer = call(1, 9, line, collective="send", peer=0)
-    both = hang_of(Trace((), (), (message, answer), (0, 1)))
-    assert both is not None
-    assert [(cause.kind, cause.ranks) for cause in both.causes] == [(OPEN, (0,)), (OPEN, (1,))]
-    later = (call(rank, 4, line, state="completed") for rank in (0, 1))
-    assert hang_of(Trace((), (), (message, answer, *later), (0, 1))) is None
-
-
-def test_consequences_are_below_their_cause_and_advise_nothing() -> None:
-    hang = hang_of(recorded(job(2, 2, 2, 2), {5: 3}, 2))
-    assert hang is not None
-    cause, *effects = findings_of(hang)
-    assert (cause.severity, cause.devices) == ("problem", ("rank 5",))
-    assert {(effect.severity, effect.advice) for effect in effects} == {("note", "")}
-    assert {cause.group for cause in hang.causes}.isdisjoint(wait.group for wait in hang.behind)
 
 
 @needs_hung_jobs

@@ -41,23 +41,6 @@ def second_step(trace: Trace) -> list[Communication]:
     return [call for calls in of_rank for call in calls[-CALLS_OF_A_STEP:]]
 
 
-def test_flight_recorder_differs_in_a_reduce_scatter_and_a_message_for_each_of_which_gloo_is_the_reason() -> (
-    None
-):
-    recorded = Counter(map(row, second_step(traces("flight_recorder"))))
-    observed = Counter(map(row, traces("kineto").communications))
-    assert observed - recorded == Counter(
-        [
-            *(
-                (rank, "reduce_scatter", 16000) for rank in range(4)
-            ),  # its place has the all_reduce that does it
-            (0, "send", 400),
-            (1, "recv", 400),
-        ]
-    )
-    assert recorded - observed == Counter((rank, "all_reduce", 16000) for rank in range(4))
-
-
 def test_with_flight_recorder_every_collective_has_its_group() -> None:
     both = traces("kineto", "flight_recorder")
     dump = Counter(

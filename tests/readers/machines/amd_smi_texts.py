@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from ccbench.readers.machines import read_text
-from ccbench.readers.machines.amd_smi import read
-from ccbench.topology.graph import LinkKind, TopologyClass
-
 ADDRESSES = ("0000:0c:00.0", "0000:22:00.0", "0001:38:00.0")
 
 
@@ -64,26 +58,3 @@ JSON = json.dumps(
     ],
     indent=4,
 )
-
-
-@pytest.mark.parametrize(
-    "text", [TEXT, JSON, TEXT.replace("\n", "\r\n"), TEXT.replace("\n\n", "\n")]
-)
-def test_tables_of_addresses_become_gpus_and_xgmi_links(text: str) -> None:
-    topology = read_text(text)
-    assert topology.source == "amd_smi"
-    assert [gpu.bus_id for gpu in topology.gpus] == list(ADDRESSES)
-    ends = {(each.source, each.target): each for each in topology.links}
-    assert set(ends) == {("gpu0", "gpu1"), ("gpu1", "gpu0")}
-    assert ends["gpu0", "gpu1"].kind is LinkKind.XGMI
-    assert ends["gpu0", "gpu1"].attributes == {"weight": 15, "count_known": False}
-    assert topology.topology_class is TopologyClass.XGMI_MESH
-    assert topology.matrix["gpu2", "gpu0"] == "PCIE"
-
-
-def test_all_pcie_is_pcie_and_a_cut_table_is_mirrored() -> None:
-    assert read(TEXT.replace("XGMI", "PCIE")).topology_class is TopologyClass.PCIE
-    cut = TEXT[: TEXT.index(ADDRESSES[2], TEXT.index("LINK TYPE") + 100)]
-    topology = read(cut)
-    assert topology.matrix["gpu2", "gpu1"] == "PCIE"
-    assert "truncated" in {warning.kind for warning in topology.warnings}

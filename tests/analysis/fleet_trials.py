@@ -17,7 +17,6 @@ from ccbench.analysis.fleet_times import GroupTime
 from ccbench.groups import PairingRound
 
 NOISE = 0.02
-LOSSES = (0.15, 0.5)
 MATCHINGS = 3
 MOST_LOOKS = 3
 """Second looks at most: another one only at paths that were slow the one time they were measured."""

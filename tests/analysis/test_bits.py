@@ -20,7 +20,7 @@ from ccbench.analysis.bits import (
     reproducible_cases,
     share_text,
 )
-from ccbench.cases.measurement import BY_BLOCKS, Status
+from ccbench.cases.measurement import Status
 from ccbench.errors import UsageError
 from ccbench.results import Point, Run
 
@@ -64,76 +64,6 @@ def test_a_share_is_of_the_elements_that_both_have_and_is_the_same_both_ways(
     pairs = list(zip(bits, more_bits, strict=False))
     expected = sum(a != b for a, b in pairs) / len(pairs) if pairs else None
     assert differing_share(bits, more_bits) == expected == differing_share(more_bits, bits)
-
-
-def test_without_bits_there_is_nothing_to_say() -> None:
-    plain = [replace(point(), result_bits=(), inexact_data="")]
-    assert bit_rows(plain) == ()
-    assert bits_sentence(bit_rows(plain)) == ""
-    assert list(bits_findings(plain)) == []
-
-
-def test_bits_that_change_with_the_size_must_have_it_pinned() -> None:
-    (row,) = bit_rows(sizes(BITS, BITS, OTHER_BITS))
-    assert row.shares["sizes"] == pytest.approx(0.3)
-    assert row.pins == ("the size of messages",)
-    assert not row.reproducible
-    assert bits_sentence([row]) == (
-        "To keep bits, pin the size of messages: they change up to 30 % of elements in 1 of 1 configuration; "
-        "bits are the same from launch to launch, on all ranks; not tried: the other placement, fresh starts "
-        "(start_ranks: each_round)"
-    )
-
-
-def test_what_differs_in_nothing_needs_no_pin_and_what_was_not_tried_is_not_said() -> None:
-    rows = bit_rows(sizes(BITS, BITS))
-    assert rows[0].pins == ()
-    assert rows[0].reproducible
-    sentence = bits_sentence(rows)
-    assert sentence == (
-        "Bits are the same from launch to launch, on all ranks, at all sizes; not tried: the other placement, "
-        "fresh starts (start_ranks: each_round); the number of ranks must always be pinned"
-    )
-    fresh = bits_sentence(bit_rows(sizes(BITS, differing_over_starts=0.0)))
-    assert "on all ranks, over" not in fresh
-    assert "not tried: other sizes, the other placement; the number of ranks" in fresh
-
-
-@pytest.mark.parametrize(
-    ("changes", "pin"),
-    [
-        ({"in_place": True}, "the placement (in or out of place)"),
-        ({"algorithm": "ring"}, "the algorithm"),
-        ({"channels": 2}, "the channels"),
-        ({"variant": "newer"}, "the variant"),
-        ({"protocol": "ll"}, "the protocol"),
-    ],
-)
-def test_what_alone_is_different_between_two_cases_is_what_to_pin(
-    changes: dict[str, Any], pin: str
-) -> None:
-    rows = bit_rows([point(), point(OTHER_BITS, **changes)])
-    assert {pin for row in rows for pin in row.pins} == {pin}
-    assert not any(row.pins for row in bit_rows([point(), point(**changes)]))
-
-
-@pytest.mark.parametrize(
-    "name", ["dtype", "op", "ranks", "collective", "backend", "run", "inexact_data"]
-)
-def test_other_work_is_never_compared(name: str) -> None:
-    values = {
-        "dtype": "bfloat16",
-        "op": "prod",
-        "ranks": 8,
-        "collective": "reduce",
-        "backend": "gloo",
-        "run": "second",
-        "inexact_data": "normal, seed 2",
-    }
-    unlike = point(OTHER_BITS, size_bytes=1600, **{name: values[name]})
-    rows = bit_rows([point(), unlike])
-    assert len(rows) == 2
-    assert not any(row.pins for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -197,16 +127,6 @@ def test_what_depends_on_the_position_is_not_called_the_same_at_all_sizes() -> N
     assert "at all sizes" not in sentence
 
 
-def test_positions_are_judged_by_the_largest_message_that_shows_any() -> None:
-    points = [
-        point(size_bytes=400, differing_over_positions=0.9),
-        point(size_bytes=800, differing_over_positions=0.3),
-        point(size_bytes=1600, differing_over_positions=0.0),
-    ]
-    (row,) = bit_rows(points)
-    assert row.shares["positions"] == 0.3
-
-
 def test_a_change_between_runs_counts_elements_and_hidden_ones_by_their_digest() -> None:
     assert changed_share(point(), point()) == 0.0
     assert changed_share(point(), point(OTHER_BITS)) == pytest.approx(0.3)
@@ -234,20 +154,6 @@ def test_bits_of_other_numbers_are_not_compared_and_the_reason_is_told(
     new = replace(point(), **changes)
     assert (changed_share(point(), new) is None) == bool(reason)
     assert re.fullmatch(reason, not_compared(point(), new))
-
-
-def test_placements_of_one_size_are_compared_beyond_the_first_period() -> None:
-    (row,) = bit_rows([point(), point(in_place=True, result_digests=("elsewhere",))])
-    assert row.shares["placement"] == BEYOND
-    assert bits_sentence([row]).startswith(
-        "To keep bits, pin the placement (in or out of place): they change bits in 1 of 1"
-    )
-
-
-def test_another_order_in_each_block_is_a_dependence_on_the_position() -> None:
-    (row,) = bit_rows([point(accumulation=f"float32, chain, {BY_BLOCKS}")])
-    assert row.pins == ("the size of messages",)
-    assert not row.reproducible
 
 
 def test_at_a_single_size_nobody_knows_whether_bits_stay_at_others() -> None:
@@ -281,16 +187,3 @@ def test_without_bits_nobody_can_say_what_is_reproducible() -> None:
 def test_a_failed_case_has_no_time_and_is_no_error() -> None:
     failed = sizes(BITS, BITS, status=Status.FAILED, median_seconds=None)
     assert reproducible_cases(runs(*failed)) == {each.case_id for each in failed}
-
-
-def test_either_placement_is_advised_by_itself() -> None:
-    """Out of place nothing depends on anything; in place the bits depend on the size."""
-    kept = sizes(BITS, BITS)
-    dependent = sizes(BITS, OTHER_BITS, in_place=True)
-    assert reproducible_cases(runs(*kept, *dependent)) == {each.case_id for each in kept}
-
-
-def test_what_only_some_configurations_can_show_is_said_of_those() -> None:
-    """Ranks hold the same elements after an all_reduce alone."""
-    scattered = sizes(BITS, BITS, collective="reduce_scatter", differing_over_ranks=None)
-    assert "on all ranks" in bits_sentence(bit_rows([*sizes(BITS, BITS), *scattered]))

@@ -13,14 +13,11 @@ import pytest
 from benchmarks.score.logs import points_of
 from benchmarks.score.manifest import read_manifest
 from ccbench.analysis.dips import Dip, dips_of
-from ccbench.analysis.findings import run_findings
-from ccbench.analysis.speed_verdict import SpeedWord
 from ccbench.model.library.calibration import Observation
 from ccbench.model.library.predictor import predict_library
-from ccbench.report.wording import points_of as shown_points
 from ccbench.results import Point
 from ccbench.results.keys import grouped
-from tests.analysis.test_speed_verdict import Slower, case, only, sweep, words, write_run
+from tests.analysis.test_speed_verdict import Slower, only, sweep, words, write_run
 
 KIB, MIB = 1 << 10, 1 << 20
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -29,39 +26,6 @@ DATA = CHECKOUT.parent / "shared" / "data"
 
 def within(first: int, last: int, factor: float, level: float = 1.0) -> Slower:
     return lambda size_case: level * (factor if first <= size_case.size_bytes <= last else 1.0)
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize(
-    ("first", "last", "factor", "text"),
-    [
-        (16 * MIB, 128 * MIB, 2.6, "2.6x slower from 16 MiB to 128 MiB than its own other"),
-        (16 * MIB, 128 * MIB, 4.0, "x slower from 16 MiB to 128 MiB than its own other sizes"),
-        (64 * KIB, 128 * KIB, 3.0, "x slower from 64 KiB to 128 KiB than its own other sizes"),
-        (256, 4 * KIB, 3.0, "x slower from 256 B to 4 KiB than its own other sizes imply"),
-        (256 * MIB, 256 * MIB, 3.0, "3x slower at 256 MiB than its own other sizes imply"),
-        (256 * MIB, 256 * MIB, 100.0, "x slower at 256 MiB than its own other sizes imply"),
-    ],
-)
-def test_a_dip_is_slow_and_in_the_first_sentence(
-    tmp_path: Path, first: int, last: int, factor: float, text: str
-) -> None:
-    run = write_run(tmp_path / "run", sweep(), within(first, last, factor))
-    verdict = only(run)
-    assert verdict.word is SpeedWord.SLOW
-    assert text in verdict.sentence
-    (dip,) = verdict.document["dips"]
-    assert (dip["first_bytes"], dip["last_bytes"]) == (first, last)
-    assert dip["ratio"] == pytest.approx(factor, rel=0.1)
-    assert (
-        text
-        in " ".join(
-            finding.evidence
-            for finding in run_findings(run, shown_points(run))
-            if finding.kind == "slow"
-        )
-        or "SLOW" in words(verdict).values()
-    )
 
 
 def test_the_rest_of_a_run_with_a_dip_stays_what_it_is_as_the_page_shows(
@@ -76,40 +40,6 @@ def test_the_rest_of_a_run_with_a_dip_stays_what_it_is_as_the_page_shows(
     assert set(words(verdict).values()) == {"NORMAL"}
     assert verdict.finding is not None
     assert "out-of-order counters" in verdict.finding.advice
-
-
-@pytest.mark.thinned(3)
-@pytest.mark.parametrize(
-    "slower",
-    [
-        within(0, 1 << 40, 1.0),
-        within(0, 1 << 40, 1.0, level=3.0),  # slow altogether
-        within(4 * MIB, 4 * MIB, 1.8),  # less than an octave
-        within(16 * MIB, 128 * MIB, 1.3),
-        within(64 * MIB, 1 << 40, 2.0),  # nothing larger is faster again
-        within(0, 16 * KIB, 2.5),
-    ],
-    ids=["normal", "all slow", "one size", "little", "to the end", "from the start"],
-)
-def test_what_is_no_dip_is_not_called_one(tmp_path: Path, slower: Slower) -> None:
-    assert only(write_run(tmp_path / "run", sweep(), slower)).dips == ()
-
-
-def test_of_sizes_far_apart_one_is_a_dip(tmp_path: Path) -> None:
-    sizes = [case(4**power * KIB) for power in range(11)]
-    verdict = only(write_run(tmp_path / "run", sizes, within(16 * MIB, 16 * MIB, 4.0)))
-    assert "4x slower at 16 MiB than its own other sizes imply" in verdict.sentence
-
-
-def test_one_placement_alone_is_a_disturbance(tmp_path: Path) -> None:
-    both = [*sweep(), *sweep(in_place=True)]
-
-    def of(in_place: bool) -> Slower:
-        dip = within(16 * MIB, 64 * MIB, 3.0)
-        return lambda each: dip(each) if each.in_place >= in_place else 1.0
-
-    assert only(write_run(tmp_path / "one", both, of(True))).dips == ()
-    assert len(only(write_run(tmp_path / "both", both, of(False))).dips) == 1
 
 
 def measured(seen: Observation) -> list[Point]:

@@ -15,7 +15,7 @@ from ccbench.analysis.fleet import FleetVerdict, fleet_of, second_look, usual_of
 from ccbench.analysis.fleet_causes import FleetCause
 from ccbench.analysis.fleet_times import GroupTime
 from ccbench.groups import PairingRound
-from tests.analysis.fleet_trials import Planted, judge, trial
+from tests.analysis.fleet_trials import Planted, trial
 
 NODES = 8
 NAMES = [f"n{number}" for number in range(NODES)]
@@ -42,61 +42,6 @@ def verdict(observations: Sequence[GroupTime]) -> FleetVerdict:
     return fleet_of(observations, NAMES)
 
 
-def test_a_fleet_without_faults_is_healthy_and_needs_no_second_look() -> None:
-    fleet = verdict([*alone(), *pairs()])
-    assert (fleet.word, fleet.exit_code, fleet.exclude) == ("HEALTHY", 0, "")
-    assert second_look(fleet) == []
-
-
-def test_a_node_that_is_slow_alone_and_with_every_partner_is_the_one_cause() -> None:
-    fleet = verdict([*alone([3]), *pairs([(3,)])])
-    assert fleet.causes == (FleetCause("slow_node", (3,)),)
-    assert (fleet.word, fleet.exit_code, fleet.exclude) == ("NOT HEALTHY", 1, "--exclude=n3")
-    assert fleet.lines()[1] == "--exclude=n3"
-    assert "Slow node: n3; 4 groups with it take 1.5x as long as usual" in fleet.lines()[2]
-
-
-def test_a_node_that_is_fast_alone_has_a_slow_network() -> None:
-    assert verdict([*alone(), *pairs([(3,)])]).causes == (FleetCause("slow_network", (3,)),)
-
-
-def test_a_pair_of_nodes_that_are_fast_with_others_has_a_slow_path() -> None:
-    pair = PairingRound("matching", 1, 5).pairs(NODES)[0]
-    fleet = verdict([*alone(), *pairs([pair])])
-    assert (fleet.once, fleet.causes, fleet.exit_code) == (
-        (FleetCause("slow_link", pair),),
-        (),
-        3,
-    )
-    assert (fleet.exclude, fleet.suspects) == ("", pair)
-    assert pair in [pair_again for some in second_look(fleet) for pair_again in some]
-    again = verdict([*alone(), *pairs([pair]), GroupTime("pair", pair, 1.5)])
-    assert (again.causes, again.once, again.exit_code) == (
-        (FleetCause("slow_link", pair),),
-        (),
-        1,
-    )
-
-
-def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_again() -> None:
-    pair = PairingRound("matching", 0, 5).pairs(NODES)[0]
-    fleet = verdict(pairs([pair], rounds=1))
-    assert fleet.causes == ()
-    assert set(fleet.unknown[0]) == {
-        FleetCause("slow_node", pair[:1]),
-        FleetCause("slow_node", pair[1:]),
-        FleetCause("slow_link", pair),
-    }
-    for partners in second_look(fleet)[:2]:
-        assert all(not set(pair) <= set(partner) for partner in partners)
-
-
-def test_a_path_that_was_slow_by_chance_is_cleared_by_the_second_look() -> None:
-    pair = PairingRound("matching", 1, 5).pairs(NODES)[0]
-    again = [GroupTime("pair", pair, 1.0)] * 2
-    assert verdict([*pairs([pair], factor=1.1), *again]).word == "HEALTHY"
-
-
 def test_one_rail_of_a_node_is_told_from_its_network() -> None:
     observations = [
         GroupTime("pair", pair, 1.5 if 3 in pair and rail == 1 else 1.0, rail=rail)
@@ -107,27 +52,11 @@ def test_one_rail_of_a_node_is_told_from_its_network() -> None:
     assert verdict(observations).causes == (FleetCause("slow_rail", (3,), 1),)
 
 
-def test_a_slow_rail_is_what_makes_the_whole_node_slow() -> None:
-    observations = [
-        GroupTime(kind, pair, 1.5 if 3 in pair and rail != 0 else 1.0, rail=rail)
-        for number in range(3)
-        for pair in PairingRound("matching", number, 5).pairs(NODES)
-        for kind, rail in (("rails", 0), ("rails", 1), ("pairs", -1))
-    ]
-    assert verdict(observations).causes == (FleetCause("slow_rail", (3,), 1),)
-
-
 def test_a_node_that_is_slow_alone_and_fast_with_others_is_slow_inside() -> None:
     once = verdict([*alone([3]), *pairs()])
     assert (once.word, once.once) == ("NO VERDICT", (FleetCause("slow_inside", (3,)),))
     twice = verdict([*alone([3]), *alone([3]), *pairs()])
     assert (twice.causes, twice.exclude) == ((FleetCause("slow_inside", (3,)),), "--exclude=n3")
-
-
-def test_a_node_that_is_slow_in_one_work_alone_is_named() -> None:
-    large = [replace(pair, work="64 KiB", kind="64 KiB") for pair in pairs([(3,)])]
-    fleet = verdict([*pairs(), *large])
-    assert fleet.causes == (FleetCause("slow_node", (3,)),)
 
 
 @pytest.mark.thinned(2)
@@ -166,20 +95,6 @@ def test_times_that_vary_by_more_than_faults_do_give_no_verdict() -> None:
     assert "vary so much" in fleet.doubt
 
 
-def test_pairs_stay_inside_their_blocks_in_a_second_look() -> None:
-    blocks = {node: node // 4 for node in range(NODES)}
-    inside = [
-        GroupTime(
-            "pair", (4 * block + left, 4 * block + peer), 1.5 if block == peer == 1 else 1.0
-        )
-        for block in (0, 1)
-        for left, peer in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
-    ]
-    rounds = second_look(verdict(inside), 1, blocks)
-    assert rounds
-    assert all(blocks[left] == blocks[peer] for some in rounds for left, peer in some)
-
-
 def test_of_a_lost_pair_the_one_that_ends_with_others_is_not_to_blame() -> None:
     lost = GroupTime("pair", (2, 5), None, detail="rank 5 hangs")
     unaffected = [pair for pair in pairs() if 5 not in pair.nodes]
@@ -189,24 +104,9 @@ def test_of_a_lost_pair_the_one_that_ends_with_others_is_not_to_blame() -> None:
     assert "rank 5 hangs" in "\n".join(fleet.lines())
 
 
-def test_of_a_lost_pair_that_met_nobody_else_neither_is_excluded() -> None:
-    lost = GroupTime("pair", (2, 5), None, detail="rank 2, 5 hang")
-    unaffected = [pair for pair in pairs() if not {2, 5} & set(pair.nodes)]
-    fleet = verdict([*unaffected, lost])
-    assert (fleet.lost, fleet.exclude, fleet.exit_code) == ((), "", 1)
-    assert "n2 or n5" in fleet.lines()[0]
-    dead = replace(lost, proven=(5,))
-    assert verdict([*unaffected, dead]).exclude == "--exclude=n5"
-
-
 def test_a_fleet_that_is_slow_as_a_whole_is_beyond_the_model() -> None:
     observations = [GroupTime("pair", pair.nodes, 2.0, limit_seconds=1.0) for pair in pairs()]
     assert [finding.kind for finding in verdict(observations).findings] == ["slow_fleet"]
-
-
-def test_too_few_groups_give_no_verdict() -> None:
-    fleet = verdict([GroupTime("pair", (0, 1), 1.0)])
-    assert (fleet.word, fleet.exit_code) == ("NO VERDICT", 3)
 
 
 @given(st.integers(0, 2**32), st.floats(0.0, 0.4))
@@ -269,13 +169,6 @@ def test_planted_faults_of_fifteen_percent_are_found_and_no_healthy_node_is_blam
         outcome.bad for outcome in done
     )
     assert bad > 0.02 * nodes or sum(outcome.blamed for outcome in done) == 0
-
-
-def test_judging_is_repeatable() -> None:
-    import random
-
-    planted = Planted({3: 2.0}, {(4, 5): 2.0})
-    assert judge(64, planted, random.Random(1)) == judge(64, planted, random.Random(1))
 
 
 def racked(nodes: int, size: int, bad: int, kind: str, factor: float) -> FleetVerdict:
@@ -350,10 +243,3 @@ def test_the_verdict_says_what_a_rack_shares() -> None:
     assert fleet.document["causes"] == [{"kind": "slow_uplinks", "name": "uplinks of rack r2"}]
     assert fleet.of_node(16) == fleet.of_node(23) == list(fleet.findings)
     assert fleet.of_node(15) == []
-
-
-def test_what_is_missing_for_a_predicted_interval_is_named_only_where_it_is() -> None:
-    reason = " (of pairs that needs --network)"
-    for unpriced in (reason, ""):
-        fleet = fleet_of(pairs(), NAMES, unpriced=unpriced)
-        assert f"no interval of these times{unpriced}: all may be slow" in fleet.evidence[-1]

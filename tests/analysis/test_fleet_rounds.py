@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ccbench.analysis.fleet import FleetVerdict
 from ccbench.analysis.fleet_rounds import further_cases, without
-from ccbench.analysis.fleet_times import lost_groups
 from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.cases.axes import Case, asked_of
 from ccbench.cases.measurement import NO_TEAM, Measurement, Status
@@ -154,49 +153,10 @@ def verdict(
     )
 
 
-def test_a_fleet_without_a_fault_is_healthy_after_the_planned_rounds() -> None:
-    fleet = Fleet(16)
-    judged = verdict(fleet)
-    assert (judged.word, judged.exit_code, judged.excluded, judged.links, judged.suspects) == (
-        "HEALTHY",
-        0,
-        (),
-        (),
-        (),
-    )
-    assert fleet.measured == 3
-
-
-def test_a_slow_node_is_named_by_three_rounds_and_given_to_the_scheduler() -> None:
-    fleet = Fleet(16, slow=frozenset({3, 9}))
-    judged = verdict(fleet)
-    assert (judged.word, judged.exit_code, judged.excluded, judged.links) == (
-        "NOT HEALTHY",
-        1,
-        (3, 9),
-        (),
-    )
-    assert judged.exclude == "--exclude=h3,h9"
-    assert judged.lines()[1] == "--exclude=h3,h9"
-    assert fleet.measured == 5  # three rounds, and two of a second look
-
-
 def test_a_slow_link_is_named_and_neither_of_its_nodes() -> None:
     judged = verdict(Fleet(8, slow_links=frozenset({(2, 5)})), round_robin(8))
     assert (judged.excluded, judged.links, judged.exclude) == ((), ((2, 5),), "")
     assert judged.document["links"] == [["h2", "h5"]]
-
-
-def test_a_node_that_hangs_costs_its_round_and_is_told_from_its_partner_by_others() -> None:
-    fleet = Fleet(8, hung=frozenset({4}))
-    run = fleet.checked(fleet.planned(round_robin(8)))
-    judged = fleet_verdict(run)
-    assert (judged.excluded, judged.links, judged.suspects) == ((4,), (), ())
-    hung = [point for point in run.points if point.status is Status.TIMED_OUT]
-    assert len(hung) == 2  # the first partner and a proven one
-    assert "furthest behind" in str(judged.findings[0])
-    # Who lost a partner got another one: nobody rests who need not.
-    assert {len(point.members) for point in run.points if point.status is Status.OK} >= {3}
 
 
 def test_a_check_that_has_ended_asks_for_nothing_when_it_is_resumed() -> None:
@@ -212,34 +172,9 @@ def test_a_check_that_has_ended_asks_for_nothing_when_it_is_resumed() -> None:
     )
 
 
-def test_a_node_whose_groups_give_wrong_data_is_lost() -> None:
-    fleet = Fleet(8, wrong=frozenset({4}))
-    judged = verdict(fleet, round_robin(8))
-    assert (judged.excluded, judged.exit_code) == ((4,), 1)
-    assert "1 wrong" in str(judged.findings[0])
-
-
-def test_a_failure_that_names_nobody_keeps_the_verdict_open() -> None:
-    fleet = Fleet(8)
-    planned = fleet.planned(round_robin(8))
-    points = [fleet.measure(round_case) for round_case in planned[:4]]
-    points.append(Measurement(planned[4], Status.FAILED, "internal error"))
-    judged = fleet_verdict(run_of(points, {"suite": {"verdict": "fleet"}}))
-    assert (judged.word, judged.exit_code) == ("NO VERDICT", 3)
-    assert "internal error" in judged.doubt
-
-
 def test_two_that_hang_with_each_other_alone_are_a_bad_link() -> None:
     judged = verdict(Fleet(8, hung_links=frozenset({(0, 6)})), round_robin(8))
     assert (judged.excluded, judged.links) == ((), ((0, 6),))
-
-
-def test_where_no_ranks_can_be_had_any_more_what_was_said_names_the_node() -> None:
-    fleet = Fleet(8, hung=frozenset({3}), dead=True)
-    judged = verdict(fleet, round_robin(8))
-    assert (judged.word, judged.excluded) == ("NOT HEALTHY", (3,))
-    assert "no answer from rank 3" in judged.doubt
-    assert fleet.measured == 2
 
 
 @pytest.mark.exhaustive
@@ -272,34 +207,3 @@ def test_partners_of_those_left_out_are_joined(out: set[int], groups: str) -> No
     assert left is not None
     assert left.groups == groups
     assert without(pairs_case, range(6)) is None
-
-
-def test_groups_are_lost_by_the_ranks_that_the_diagnosis_names() -> None:
-    fleet = Fleet(4, hung=frozenset({2}))
-    (pairs_case,) = fleet.planned([[(0, 1), (2, 3)]])
-    hung = fleet.measure(pairs_case)
-    for detail in (
-        "timed out: no answer from rank 2 (process 88 on h2): stopped, or its host cannot be reached",
-        "timed out in sample 3: furthest behind: rank 2, 3 of 4",
-        "rank 3 (process 9 on h3) was killed by SIGKILL while sampling",
-    ):
-        (point,) = run_of([replace(hung, detail=detail)]).points
-        assert lost_groups(point) == ((2, 3),)
-
-
-def test_a_run_is_judged_as_its_suite_asks() -> None:
-    fleet = Fleet(4)
-    run = fleet.checked(fleet.planned(round_robin(4)))
-    assert isinstance(machine_verdict(run), FleetVerdict)
-    assert not isinstance(machine_verdict(run_of([])), FleetVerdict)
-    assert machine_verdict(run_of([], {"suite": {"verdict": "speed"}})) is None
-
-
-def test_racks_of_the_run_name_the_leaf_whose_uplinks_are_slow() -> None:
-    across = frozenset((node, other) for node in range(4) for other in range(4, 16))
-    racks = tuple(f"r{node // 4}" for node in range(16))
-    with_racks = verdict(Fleet(16, slow_links=across, racks=racks))
-    assert {cause.rack for cause in with_racks.causes} == {"r0"}
-    assert with_racks.excluded == (0, 1, 2, 3)
-    without = verdict(Fleet(16, slow_links=across))
-    assert {cause.rack for cause in without.causes} == {""}

@@ -12,8 +12,6 @@ import pytest
 from ccbench.analysis.diagnose import Answer, Outcome, answer_of
 from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.readers.evidence import read_evidence
-from tests.analysis.nccl_logs import log
-from tests.readers.traces.nccl_ras_texts import rank as ras_rank
 
 HUNG = Path(__file__).resolve().parents[3] / "shared" / "data" / "hung_jobs"
 
@@ -93,25 +91,6 @@ def test_dumps_and_stacks_of_one_hang_are_one_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nccl_trace_rank_gpu-host0{}_{}", "nccl_trace_rank_10.1.0.{}_{}"]
-)
-def test_a_dump_is_of_the_rank_behind_the_name_of_its_host(name: str, tmp_path: Path) -> None:
-    for rank in range(6):
-        written(tmp_path, name.format(rank // 2, rank), dump(rank, 8 if rank == 5 else 9, 6))
-    assert answer(tmp_path).sentence.startswith("PROBLEM: rank 5 stopped before call 9 of")
-
-
-def test_calls_that_are_open_are_never_no_hang(tmp_path: Path) -> None:
-    """Dumps whose names have no rank: who is behind is not known, that a call is open is."""
-    for host in ("first", "second"):
-        written(tmp_path, f"dump-{host}", dump(0, 9))
-    verdict = answer(tmp_path)
-    assert verdict.outcome is Outcome.CANNOT_SAY
-    assert "a rank that is not named made call 9 of process group '0'" in (verdict.sentence)
-    assert "nccl_trace_rank_3" in verdict.diagnoses[0].advice
-
-
-@pytest.mark.parametrize(
     ("last", "sentence"),
     [
         ({"state": None}, "1 recorded call not understood: no state"),
@@ -138,72 +117,6 @@ def test_a_dump_that_is_damaged_or_empty_is_never_nothing_wrong(
         assert verdict.outcome is Outcome.CANNOT_SAY
         assert verdict.sentence.startswith("CANNOT SAY")
         assert sentence in " ".join((verdict.sentence, *verdict.remarks))
-
-
-def test_the_process_that_stands_elsewhere_is_named(tmp_path: Path) -> None:
-    text = stacks(["all_reduce", "all_reduce", "load_batch", "all_reduce"])
-    sentence = answer(written(tmp_path, "stacks.txt", text)).sentence
-    assert sentence == "PROBLEM: local rank 2 stands in load_batch, 3 others in all_reduce"
-
-
-@pytest.mark.parametrize(
-    ("options", "who"),
-    [
-        ("--local-rank=3 --rank=11", "rank 11"),
-        ("--rank 11 --local_rank 3", "rank 11"),
-        ("--node_rank=1 --global-rank=11", "rank 11"),
-        ("--node-rank=1 --local_rank=3", "local rank 3"),
-        ("--machine_rank 1 --lora_rank=16", "process 900"),
-    ],
-)
-def test_the_global_rank_goes_before_the_local_one(
-    options: str, who: str, tmp_path: Path
-) -> None:
-    late = STACK.format(process=900, rank=0, frame="read_shard")
-    late = late.replace("--local_rank=0", options)
-    text = stacks(["all_reduce"] * 3) + late
-    assert answer(written(tmp_path, "stacks.txt", text)).sentence == (
-        f"PROBLEM: {who} stands in read_shard, 3 others in all_reduce"
-    )
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "/opt/conda/bin/python -u -m torch.distributed.run --nproc-per-node 4 train.py",
-        "python -m torch.distributed.launch --node_rank=0 train.py",
-        "/usr/bin/python3.11 /opt/conda/bin/torchrun train.py",
-        "mpirun -n 4 python train.py",
-        "python /usr/local/bin/accelerate launch train.py",
-    ],
-)
-def test_launchers_are_no_ranks(command: str, tmp_path: Path) -> None:
-    launcher = STACK.format(process=90, rank=0, frame="wait")
-    launcher = launcher.replace("python train.py --local_rank=0", command)
-    text = launcher + stacks(["all_reduce"] * 4)
-    verdict = answer(written(tmp_path, "stacks.txt", text))
-    assert verdict.outcome is Outcome.CANNOT_SAY
-    assert "All 4 processes stand in all_reduce" in verdict.sentence
-    behind = launcher + stacks(["all_reduce", "all_reduce", "load_batch"])
-    assert answer(written(tmp_path, "behind.txt", behind)).sentence == (
-        "PROBLEM: local rank 2 stands in load_batch, 2 others in all_reduce"
-    )
-
-
-def test_processes_that_load_data_are_no_ranks(tmp_path: Path) -> None:
-    loader = STACK.format(process=90, rank=0, frame="poll").replace(
-        "    main (", "    _worker_loop (torch/utils/data/_utils/worker.py:275)\n    main ("
-    )
-    text = stacks(["all_reduce"] * 3) + loader
-    assert "All 3 processes stand in" in answer(written(tmp_path, "all.txt", text)).sentence
-
-
-def test_one_stack_in_a_collective_asks_for_the_others(tmp_path: Path) -> None:
-    verdict = answer(written(tmp_path, "stack.txt", stacks(["all_reduce"])))
-    assert verdict.outcome is Outcome.CANNOT_SAY
-    assert "1 process stands in all_reduce; give the stacks of the other ranks" in (
-        verdict.sentence
-    )
 
 
 RAS = """\
@@ -295,115 +208,11 @@ def test_the_rank_that_is_behind_is_named_from_the_ras_clients_text(
     )
 
 
-def test_a_group_without_a_list_of_its_communicators_is_a_problem(tmp_path: Path) -> None:
-    text = RAS.format(status="MISMATCH", lines="").replace("#0-0 (cb9f8a1e) MISMATCH", "")
-    sentence = answer(written(tmp_path, "ras.txt", text)).sentence
-    assert sentence == (
-        "PROBLEM: communicators of group 0 are not in the same state on all ranks"
-    )
-
-
-def test_a_healthy_summary_of_ras_is_stated_and_nothing_is_diagnosed(tmp_path: Path) -> None:
-    text = RAS.format(status="OK", lines="").replace("#0-0 (cb9f8a1e) OK", "")
-    healthy = answer(written(tmp_path, "ras.txt", text))
-    assert [line.values["state"] for line in healthy.evidence.of("ras_ok")] == ["RUNNING"]
-    assert healthy.diagnoses == ()
-
-
-def test_watchdog_lines_within_a_log_of_nccl_are_judged_with_it(tmp_path: Path) -> None:
-    status = (
-        "[rank{rank}]:[E1103 10:00:00.1 ProcessGroupNCCL.cpp:2268] "
-        "[PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work sequence id: {count} "
-        "PG status: last enqueued work: {count}, last completed work: {done}\n"
-    )
-    text = log(nodes=1, local_ranks=2)
-    text += status.format(rank=0, count=7, done=6) + status.format(rank=1, count=6, done=5)
-    given = answer(written(tmp_path, "job.log", text))
-    assert "rank 1 stopped" in given.sentence
-    assert {part.form for part in given.evidence.parts} >= {"NCCL log", "ProcessGroupNCCL log"}
-
-
-STUCK = (
-    "[rank{rank}]:[E419 10:53:25.42 ProcessGroupNCCL.cpp:1484] [PG ID 2 PG GUID 9 Rank 0] ProcessGroupNCCL's "
-    "watchdog got stuck for 600 seconds without making progress in monitoring enqueued collectives. This "
-    "typically indicates a NCCL/CUDA API (e.g., CudaEventDestroy) hang blocking the watchdog\n"
-)
 TIMEOUT = (
     "[rank4]:[E626 05:06:30.92 ProcessGroupNCCL.cpp:632] [Rank 4] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum=31, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600065 "
     "milliseconds before timing out.\n"
 )
-
-
-def test_ranks_whose_watchdog_is_stuck_are_named(tmp_path: Path) -> None:
-    text = "step 7\n" + STUCK.format(rank=3) + STUCK.format(rank=6)
-    verdict = answer(written(tmp_path, "job.log", text))
-    assert verdict.sentence == (
-        "PROBLEM: a CUDA or NCCL call or the GIL blocks the watchdog thread of ranks 3, 6: "
-        "no progress for 600 seconds"
-    )
-    (stuck,) = verdict.diagnoses
-    assert stuck.count == 2
-    assert "watchdog got stuck" in stuck.quotes[0].quote
-    assert "--native" in stuck.command
-
-
-def test_a_stuck_rank_without_a_dump_is_not_said_to_lack_calls(tmp_path: Path) -> None:
-    dumps = [written(tmp_path, f"nccl_trace_rank_{rank}", dump(rank, 9)) for rank in range(3)]
-    verdict = answer(*dumps, written(tmp_path, "job.log", STUCK.format(rank=3)))
-    assert [found.kind for found in verdict.diagnoses] == ["watchdog_stuck", "no_dump"]
-    assert verdict.diagnoses[1].subject.startswith("all ranks that left a dump made call 9")
-    assert verdict.diagnoses[1].subject.endswith("no call of rank 3 is here")
-
-
-def test_calls_that_timed_out_are_a_problem_of_the_ranks_that_say_so(tmp_path: Path) -> None:
-    text = TIMEOUT + TIMEOUT.replace("ank 4", "ank 9").replace("ank4", "ank9").replace(
-        "[Rank", "[PG 2 Rank"
-    )
-    text += "[rank4]:[E6 ProcessGroupNCCL.cpp:1] [Rank 4] Some NCCL operations have failed or timed out.\n"
-    assert answer(written(tmp_path, "job.log", text)).sentence == (
-        "PROBLEM: ranks 4, 9 made call 31 of process group '2', all_reduce of 64 elements, and did not complete it; "
-        "nothing shows who is behind"
-    )
-    crash = "[rank3]: RuntimeError: CUDA error: device-side assert triggered\n"
-    assert (
-        "PROBLEM: A kernel before"
-        in answer(written(tmp_path, "job.log", crash + text)).sentence
-    )
-
-
-def test_ranks_in_the_text_are_not_called_all(tmp_path: Path) -> None:
-    """Three ranks of a group whose size nobody says; calls too far apart for one group; a line without a rank."""
-    line = TIMEOUT.replace("[Rank 4]", "[PG ID 0 PG GUID 0(default_pg) Rank 4]")
-    three = "".join(
-        line.replace("ank4", f"ank{rank}").replace("ank 4", f"ank {rank}") for rank in range(3)
-    )
-    apart = TIMEOUT + TIMEOUT.replace("ank 4", "ank 7").replace("ank4", "ank7").replace(
-        "=31", "=9031"
-    )
-    for text, who in (
-        (three, "ranks 0-2 made call 31 of process group '0' (default_pg)"),
-        (apart, "rank 4 made call 31 of a process group"),
-        (TIMEOUT.replace("SeqNum=31, ", ""), "rank 4 made a call of a process group"),
-        (TIMEOUT[TIMEOUT.index("Watchdog") :], "a rank that is not named made call 31"),
-    ):
-        sentence = answer(written(tmp_path, "job.log", text)).sentence
-        assert sentence.startswith(f"PROBLEM: {who}"), sentence
-        assert "did not complete it; nothing shows who is behind" in sentence
-
-
-def test_a_stuck_rank_is_seen_though_nothing_is_known_of_its_calls(tmp_path: Path) -> None:
-    text = STUCK.format(rank=7) + TIMEOUT + STUCK.format(rank=5)
-    verdict = answer(written(tmp_path, "job.log", text))
-    assert "ranks 5, 7" in verdict.sentence
-    assert (
-        "nothing is here of ranks 0-3, 6 and of those above 7, if there are: they are not seen"
-        in (verdict.remarks)
-    )
-    (hang,) = [found for found in verdict.diagnoses if found.kind == "not_completed"]
-    assert hang.subject.startswith("rank 4 made call 31 of a process group, all_reduce")
-    assert hang.severity == "problem"
-    assert [quote.place for quote in hang.quotes] == ["job.log:2"]
 
 
 @pytest.mark.skipif(not HUNG.is_dir(), reason="no dumps of hung jobs beside the checkout")
@@ -414,22 +223,3 @@ def test_real_jobs_that_hung_have_their_ranks_in_the_first_sentence(
     job: str, ranks: str
 ) -> None:
     assert answer(HUNG / job).sentence.startswith(f"PROBLEM: ranks {ranks} stopped ")
-
-
-def test_a_rank_that_the_ras_clients_json_calls_dead_is_a_problem(tmp_path: Path) -> None:
-    dead = {"rank": 2, "host": "n2", "pid": 5, "status": {"considered_dead": True}}
-    communicator = {
-        "hash": "0xae94",
-        "size": 3,
-        "ranks": [ras_rank(0), ras_rank(1)],
-        "missing_ranks": [dead],
-    }
-    document = {
-        "nccl_version": "2.29.1",
-        "communicators_count": 1,
-        "communicators": [communicator],
-        "ras": {},
-    }
-    given = answer(written(tmp_path, "ras.json", json.dumps(document)))
-    assert given.outcome is Outcome.PROBLEM
-    assert "Rank 2 of process group '0xae94' is considered dead" in given.sentence

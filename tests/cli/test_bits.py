@@ -8,7 +8,6 @@ import pytest
 
 from ccbench.cli import main
 from tests.cli.conftest import Command
-from tests.report.synthetic import sweep, write_run
 
 SUITE = """
 sweep:
@@ -46,22 +45,6 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> str:
 def other(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The same on other numbers."""
     return measure(tmp_path_factory.mktemp("bits"), "other", seed=2)
-
-
-def test_the_answer_comes_first_and_says_what_to_pin(ccbench: Command, run: str) -> None:
-    first, *_ = ccbench("report", run, "--format", "csv").done.out.splitlines()
-    assert first.startswith(
-        "To keep bits, pin the algorithm, the size of messages: they change"
-    )
-    assert first.endswith(
-        "the same from launch to launch, over fresh starts, on all ranks; not tried: the other placement"
-    )
-    (rows,) = ccbench("report", run, "--format", "csv", "--json").json["bits"].values()
-    ring, doubling = sorted(rows, key=lambda row: row["reproducible"])
-    assert ring["configuration"] == "cpu all_reduce ring float32 sum 3 ranks"
-    assert ring["differing_over_sizes"] > 0.2
-    assert doubling["pins"] == ["the algorithm"]
-    assert doubling["differing_over_starts"] == 0
 
 
 def test_page_and_markdown_have_the_table(ccbench: Command, run: str) -> None:
@@ -106,14 +89,6 @@ def test_advice_that_keeps_bits_names_what_gives_equal_ones(ccbench: Command, ru
     assert {band["choice"]["algorithm"] for band in situation["bands"]} == {
         "recursive_doubling"
     }
-
-
-def test_advice_without_bits_says_how_to_get_them(ccbench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "plain", sweep())
-    assert (
-        "with 'accuracy: bits' in the suite's sweep"
-        in ccbench("tune", "plain", "--reproducible").refused.err
-    )
 
 
 @pytest.mark.thinned(1)

@@ -19,7 +19,6 @@ SLOW = output(
 )
 FAST = output([row(size, time=size / 3.9e5) for size in (256 * MIB, 512 * MIB, 1024 * MIB)])
 UNKNOWN = ALL_RIGHT.replace("NVIDIA H100 80GB HBM3", "device of tomorrow")
-CRASHED = ALL_RIGHT.partition("# Out of bounds")[0] + "Segmentation fault (core dumped)\n"
 STATED = ("--network", "ib-ndr-400x8")
 
 
@@ -63,33 +62,6 @@ def test_the_gravest_verdict_is_the_exit_code_and_the_last_line_says_why(
     assert ccbench("report", "run").code == code, (
         "a word has one exit code, with a gate or without"
     )
-
-
-def test_how_a_program_ended_stays_in_the_exit_code_where_the_gate_does_not_fail(
-    ccbench: Command,
-) -> None:
-    code, line = gated(ccbench, CRASHED, "--gate")
-    assert (code, line.startswith("gate: PARTIAL (exit code 5): ")) == (5, True)
-    assert line in ccbench("report", "run", "--gate").ends(5).out
-    assert gated(ccbench, CRASHED.replace("      0", "      2", 1), "--gate")[0] == 1
-
-
-def test_processors_have_no_healthy_systems_and_the_line_says_what_to_do(
-    ccbench: Command,
-) -> None:
-    options = ("-b", "1K", "-e", "1K", "-g", "2", "--backend", "cpu", "-q", "-o", "cpu")
-    ended = ccbench("run", "all_reduce", *options, "--no-report", "--gate")
-    line = ended.out.splitlines()[-1]
-    assert (ended.code, line.startswith("gate: CANNOT SAY (exit code 3): ")) == (3, True)
-    assert "ccbench compare BASELINE RUN" in line
-
-
-def test_a_file_of_another_machine_decides_nothing(ccbench: Command, gates: Path) -> None:
-    text = gates.read_text()
-    gates.write_text(text.replace("machine: hgx-h100", "machine: mi300x"))
-    code, line = gated(ccbench, ALL_RIGHT, "--gate", str(gates), "--machine", "hgx-h100")
-    assert code == 3
-    assert "is of hgx-h100, the file's limits are of mi300x" in line
 
 
 @pytest.fixture

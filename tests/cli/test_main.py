@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,42 +11,9 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from ccbench import __version__
-from ccbench.cli import commands
-from ccbench.errors import CcbenchError, SuiteError
 from tests.cli.conftest import Command
-from tests.readers.benchmarks.nccl_tests_outputs import ALL_RIGHT
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-def test_help_names_every_command_and_the_first_one_to_try(ccbench: Command) -> None:
-    ended = ccbench("--help").done
-    assert "ccbench run quick" in ended.out
-    assert all(f"\n  {name}" in ended.out for name in commands.commands)
-
-
-def test_version(ccbench: Command) -> None:
-    assert ccbench("--version").out == f"ccbench, version {__version__}\n"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("fly",), ("run",), ("run", "quick", "--fast"), ("run", "quick", "--ranks", "0")],
-)
-def test_a_usage_error_ends_with_2_and_says_where_help_is(
-    ccbench: Command, arguments: tuple[str, ...]
-) -> None:
-    ended = ccbench(*arguments).refused
-    assert re.search(
-        r"Try 'ccbench.* (-h|--help)' for help", ended.err
-    )  # click 8.1 and 8.2 differ
-    assert "Error: " in ended.err
-
-
-def test_a_mistake_of_the_user_is_one_line_without_a_traceback(ccbench: Command) -> None:
-    ended = ccbench("run", "nosuchsuite").refused
-    (line,) = ended.err.splitlines()
-    assert line.startswith("ccbench: error: nosuchsuite: ")
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -57,19 +23,6 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         raise error
 
     monkeypatch.setattr("ccbench.machine.doctor.examine", examine)
-
-
-def test_the_error_class_decides_the_exit_code_and_lines_are_joined(
-    ccbench: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class NoVerdict(CcbenchError):
-        exit_code = 3
-
-    fail_with(monkeypatch, NoVerdict("two\n  lines"))
-    ended = ccbench("doctor")
-    assert (ended.code, ended.err) == (3, "ccbench: error: two lines\n")
-    fail_with(monkeypatch, SuiteError("x"))
-    assert ccbench("doctor").code == 2
 
 
 def test_an_unexpected_exception_says_it_is_a_bug_and_shows_the_traceback(
@@ -148,16 +101,6 @@ def test_control_characters_of_a_name_never_reach_the_terminal(
     ended = ccbench(*command.split(), HOSTILE)
     assert ended.code == 2
     assert ended.err
-    assert not set("\x1b\x07\x9b") & set(ended.out + ended.err)
-
-
-def test_an_import_prints_its_file_without_control_characters(
-    ccbench: Command, tmp_path: Path
-) -> None:
-    log = tmp_path / HOSTILE
-    log.write_text(ALL_RIGHT)
-    ended = ccbench("check", str(log), "-o", str(tmp_path / f"{HOSTILE}-run"))
-    assert "owned" in ended.done.out
     assert not set("\x1b\x07\x9b") & set(ended.out + ended.err)
 
 

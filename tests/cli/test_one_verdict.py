@@ -37,13 +37,6 @@ def test_a_healthy_log_is_normal_and_no_comparison_calls_it_slower(
     assert against_model.code == imported.code % 5
 
 
-def test_a_slow_log_is_slower_than_the_model_as_well(ccbench: Command) -> None:
-    file = LOGS / "gh200_8g_2n_all_reduce_alps_bad.txt"
-    imported = ccbench("check", str(file), "--network", "slingshot-200x4", "-o", "run")
-    assert imported.out.startswith("SLOW: ")
-    assert ccbench("compare", "model", "run").code == 1
-
-
 @pytest.mark.exhaustive
 def test_a_log_of_an_old_library_is_priced_as_that(ccbench: Command) -> None:
     """NCCL 2.9.9 gave p4d half of what 2.17 does: healthy with it, slow with today's."""
@@ -52,14 +45,3 @@ def test_a_log_of_an_old_library_is_priced_as_that(ccbench: Command) -> None:
     for version, word in (("2.9.9", "NORMAL"), ("2.23.4", "SLOW")):
         Path("log.txt").write_text(log.replace("version 2.9.9+", f"version {version}+"))
         assert ccbench("check", "log.txt", "-o", version).out.startswith(f"{word}: ")
-
-
-def test_published_figures_of_another_system_are_no_regression(ccbench: Command) -> None:
-    file = LOGS / "h100sxm_16g_2n_all_reduce_ib.txt"
-    stated = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
-    assert ccbench("check", str(file), *stated, "-o", "run").out.startswith("NORMAL: ")
-    compared = ccbench("compare", "published", "run").done
-    assert "\nNORMAL: " in compared.out
-    assert "of pairs of healthy systems" in " ".join(compared.out.split())
-    # A threshold that somebody names is taken.
-    assert ccbench("compare", "published", "run", "--threshold", "5%").code == 1

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.results import load_run
 from tests.cli.conftest import Command
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
@@ -150,11 +149,3 @@ def test_what_somebody_posted_is_answered(
     assert ended.code == code, ended.out + ended.err
     assert re.search(says, text), ended.out
     assert not never or never not in text, ended.out
-
-
-def test_a_version_in_an_indented_log_is_found(ccbench: Command) -> None:
-    (path,) = CASES.glob("logs/02_indented*.txt")
-    folder = Path("out")
-    assert ccbench("check", str(path), "-o", str(folder)).code in (0, 5)
-    versions = {point.backend_version for point in load_run(folder).points}
-    assert versions == {"NCCL 2.20.5"}

@@ -377,25 +377,6 @@ def test_a_sample_is_what_the_command_prints_today(
     assert difference(shown, ccbench(*words).done.out.splitlines()) == ""
 
 
-def test_a_drifted_sample_a_missing_line_and_prose_are_detected() -> None:
-    printed = ["time 8.147 s, share 41.0%", "", "tp  all_gather  48 MiB  nvswitch", "end"]
-    assert difference(["time 8.147 s, share 41.0%", "...", "end"], printed) == ""
-    assert (
-        difference(["time 8.148 s, share 41.0%", "", "tp all_gather ...", "end"], printed) == ""
-    )
-    assert "8.156" in difference(["time 8.156 s, share 41.0%", "..."], printed)
-    assert "not shown" in difference(printed[:3], printed)
-    assert "None is printed" in difference([*printed, "more"], printed)
-    page = "```\nccbench plan gpt3 --json   \\\n  --nodes 2   a layout\n```\n<!-- sample: x -->\n```text\n1\n```\n"
-    first, second = blocks_of(CHECKOUT / "README.md", page)
-    assert commands_in(first) == [
-        ["ccbench", "plan", "gpt3", "--json", "--nodes", "2", "a", "layout"]
-    ]
-    assert (second.mark, second.language, second.text) == ("sample: x", "text", "1\n")
-    with pytest.raises(click.UsageError, match="unexpected extra argument"):
-        parsed(commands_in(first)[0][1:])
-
-
 def of_page(name: str, comment: str) -> Any:
     """The document of the YAML block of a page that begins with a comment."""
     (block,) = (b for b in BLOCKS if b.page.name == name and b.lines[0] == comment)

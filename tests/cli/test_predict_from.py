@@ -13,11 +13,10 @@ from ccbench.model.library import LibraryRequest
 from ccbench.model.library.constants import scaled, shipped
 from ccbench.model.library.predictor import seconds_of
 from tests.cli.conftest import Command
-from tests.cli.test_commands import POINT_KEYS
 from tests.model.planted import SCALES, base
 from tests.readers.benchmarks.logs import LOGS, needs_logs
 from tests.readers.benchmarks.nccl_tests_outputs import output
-from tests.score.library_runs import SIZES, measurement, sweep, write_run
+from tests.score.library_runs import SIZES, measurement, write_run
 
 
 @pytest.fixture
@@ -39,67 +38,6 @@ def mine(ccbench: Command, run: Path) -> tuple[str, ...]:
         == 0
     )
     return ("predict", "--machine", "mine.yaml", "--collective", "all_reduce")
-
-
-def test_a_run_becomes_a_machine_file_and_a_summary(
-    ccbench: Command, run: Path, tmp_path: Path
-) -> None:
-    ended = ccbench("predict", "--from", "run", "--machine", "hgx-h100", "-o", "mine.yaml").done
-    for words in (
-        "latency of Simple",
-        "points (not separable from other factors)",
-        "measured: all_reduce",
-    ):
-        assert words in ended.out
-    assert ended.err.startswith("wrote mine.yaml")
-    assert (
-        "all_reduce float32 on NVIDIA" in ended.out
-        or "as the calibrated library would" in ended.out
-    )
-    machine = load_calibrated(tmp_path / "mine.yaml")
-    assert (machine.machine, machine.ranks, machine.points, machine.run) == (
-        "hgx-h100",
-        8,
-        len(SIZES),
-        "run",
-    )
-    # One collective on one node does not tell what a launch costs from what hops do; both are small sizes.
-    scales = {scale.term: scale.scale for scale in machine.scales if scale.points >= 5}
-    scales = {
-        term: scale for term, scale in scales.items() if term.startswith(("rate", "fill"))
-    }
-    assert scales == pytest.approx({term: SCALES[term] for term in scales}, rel=0.1)
-    assert set(machine.origins) >= {"scales", "constants"}
-
-
-def test_predictions_with_the_file_carry_what_the_run_says(
-    ccbench: Command, mine: tuple[str, ...]
-) -> None:
-    request = (*mine, "--sizes", "8,2MiB,64GiB")
-    ended = ccbench(*request, "--json").done
-    points = ended.json
-    for point in points:
-        assert list(point)[: len(POINT_KEYS)] == POINT_KEYS
-        assert point["calibrated_seconds"] >= point["bound_seconds"]
-    table = ccbench(*request).out.splitlines()
-    assert "calibrated" in table[1].split()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--nodes", "2"), "--nodes 2: mine.yaml is calibrated for a library on 8 ranks"),
-        (("--ranks", "4"), "--ranks 4"),
-        (("--network", "ib-ndr-400x8"), "--network"),
-        (("--model", "schedule"), "--model schedule"),
-        (("--algorithm", "nvlstree"), "there are"),
-    ],
-)
-def test_predictions_that_the_file_is_not_of_are_refused(
-    ccbench: Command, mine: tuple[str, ...], arguments: tuple[str, ...], sentence: str
-) -> None:
-    assert sentence in ccbench(*mine, *arguments).refused.err
-    assert ccbench(*mine, "--ranks", "8", "--model", "nccl", "--sizes", "1MiB").code == 0
 
 
 @pytest.mark.parametrize(
@@ -136,12 +74,6 @@ def test_a_run_that_is_faster_than_its_machine_is_remarked_on(
     assert "points are faster than anything can be on pcie3-x16" in ended.err
 
 
-def test_one_size_is_enough(ccbench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "few", sweep((1 << 10,)))
-    ended = ccbench("predict", "--from", "few", "--machine", "hgx-h100", "-o", "mine.yaml").done
-    assert "1 points of 8 ranks" in ended.out
-
-
 @pytest.mark.thinned(1)
 @needs_logs
 @pytest.mark.parametrize(
@@ -174,18 +106,6 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
     assert all(point["calibrated_seconds"] >= point["bound_seconds"] for point in points)
 
 
-def test_the_rates_of_a_calibrated_prediction_are_of_the_calibrated_time(
-    ccbench: Command, mine: tuple[str, ...]
-) -> None:
-    request = (*mine, "--sizes", "64MiB")
-    (point,) = ccbench(*request, "--json").json
-    busbw = point["size_bytes"] / point["calibrated_seconds"] / 1e9 * 2 * 7 / 8
-    assert point["calibrated_busbw_GB_s"] == pytest.approx(busbw)
-    assert point["calibrated_algbw_GB_s"] == pytest.approx(busbw / 1.75)
-    assert abs(point["busbw_GB_s"] / busbw - 1) > 0.01
-    assert f"{busbw:.3f}" in ccbench(*request).out
-
-
 def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
     ccbench: Command, tmp_path: Path
 ) -> None:
@@ -199,15 +119,6 @@ def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
         in ended.err
     )
     assert not (tmp_path / "mine.yaml").exists()
-
-
-@pytest.mark.parametrize("more", [(), ("--model", "schedule")])
-def test_one_gpu_sends_nothing_and_gets_no_prediction(
-    ccbench: Command, more: tuple[str, ...]
-) -> None:
-    words = ("--machine", "hgx-h100", "--collective", "all_reduce", "--ranks", "1")
-    ended = ccbench("predict", *words, *more).refused
-    assert "--ranks: one rank of hgx-h100 sends nothing; give 2 or more" in ended.err
 
 
 def test_a_calibration_that_has_grown_old_is_told(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import json
-import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from ccbench.analysis.fleet_rounds import further_cases
 from ccbench.analysis.health_verdict import HealthVerdict
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Status
-from ccbench.cli.run import MOST_LISTED, READING_MODULES, _exit_code, plan_lines
+from ccbench.cli.run import _exit_code, plan_lines
 from ccbench.errors import RunFolderError
 from ccbench.findings import Finding
 from ccbench.machine.host import Terminated
@@ -93,35 +91,6 @@ def test_a_run_prints_table_verdicts_and_where_things_are(
     assert ended.err == "run folder: results/r\n"
 
 
-def test_options_reach_the_runner_in_its_units(ccbench: Command, fakes: Fakes) -> None:
-    ccbench(
-        *(
-            "run",
-            "quick",
-            "-o",
-            "here",
-            "--backend",
-            "cpu",
-            "--backend",
-            "simulated",
-            "--ranks",
-            "3",
-        ),
-        *("--machine", "cpu-shared-memory", "--only", "ring", "--time-limit", "1m30s"),
-    )
-    assert fakes.options == RunOptions(
-        output=Path("here"),
-        backends=("cpu", "simulated"),
-        ranks=3,
-        machine="cpu-shared-memory",
-        only="ring",
-        time_limit_seconds=90.0,
-        results_root=Path("results"),
-        reading_modules=READING_MODULES,
-        guides={"fleet": further_cases},
-    )
-
-
 @pytest.mark.parametrize("code", [0, 1, 4, 5, 130])
 def test_the_exit_code_is_the_outcomes(ccbench: Command, fakes: Fakes, code: int) -> None:
     fakes.outcome = RunOutcome(Path("r"), code, {Status.WRONG: 1}, interrupted=code == 130)
@@ -129,13 +98,6 @@ def test_the_exit_code_is_the_outcomes(ccbench: Command, fakes: Fakes, code: int
     assert ended.code == code
     assert ended.json["exit_code"] == code
     assert ended.json["interrupted"] is (code == 130)
-
-
-def test_what_a_run_lacks_stands_at_its_end_with_q_too(ccbench: Command, fakes: Fakes) -> None:
-    lacks = ("no predictions for ranks on processors: measuring this machine failed",)
-    fakes.outcome = replace(fakes.outcome, notes=lacks)
-    assert f"note: {lacks[0]}\n" in ccbench("run", "quick", "-q").out
-    assert ccbench("run", "quick", "--json").json["notes"] == list(lacks)
 
 
 def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
@@ -152,66 +114,11 @@ def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("code", "why"),
-    [(130, "interrupted"), (143, "terminated by SIGTERM"), (129, "terminated by SIGHUP")],
-)
-def test_a_stopped_run_waits_for_no_report_and_says_why_and_how_to_go_on(
-    ccbench: Command, fakes: Fakes, code: int, why: str
-) -> None:
-    fakes.outcome = RunOutcome(
-        Path("results/a b"), code, {Status.OK: 1, Status.SKIPPED: 2}, interrupted=True
-    )
-    ended = ccbench("run", "quick", "--ranks", "3", "--backend", "cpu", "--only", "ring 4KiB")
-    assert ended.code == code
-    again = (
-        "ccbench run quick --resume 'results/a b' --backend cpu --ranks 3 --only 'ring 4KiB'"
-    )
-    assert ended.err.splitlines() == [
-        "run folder: results/a b",
-        f"ccbench: {why}; go on with: {again}",
-        "no report was written; write it with: ccbench report 'results/a b'",
-    ]
-    assert ended.out.splitlines()[1] == "a table 100 wide (card)"
-    assert fakes.reported == []
-
-
-def test_the_line_that_goes_on_asks_for_the_same_run(
-    ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 2}, interrupted=True)
-    printed = ccbench(
-        "run",
-        "quick",
-        "--backend",
-        "cpu",
-        "--backend",
-        "simulated",
-        "--machine",
-        "cpu-shared-memory",
-    ).err
-    before = fakes.options
-    assert before is not None
-    words = shlex.split(printed.splitlines()[1].split("go on with: ccbench ")[1])
-    ccbench(*words)
-    assert fakes.options == replace(before, resume=Path("r"))
-
-
 def test_a_run_out_of_time_says_how_to_go_on(ccbench: Command, fakes: Fakes) -> None:
     fakes.outcome = RunOutcome(Path("r"), 5, {Status.OK: 1, Status.SKIPPED: 2})
     ended = ccbench("run", "quick", "--time-limit", "1s")
     assert ended.code == 5
     assert ended.err.splitlines()[1].endswith("go on with: ccbench run quick --resume r")
-
-
-def test_a_run_stopped_before_it_measured_speaks_of_no_report(
-    ccbench: Command, fakes: Fakes
-) -> None:
-    fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 3}, interrupted=True)
-    ended = ccbench("run", "quick")
-    assert ended.code == 130
-    assert "no report" not in ended.err
-    assert "a table" in ended.out
 
 
 def test_the_report_is_written_after_the_table_and_although_nobody_reads_it(
@@ -247,54 +154,6 @@ def test_a_failing_table_after_a_stop_keeps_the_exit_code(
     ended = ccbench("run", "quick")
     assert ended.code == 129
     assert "note: the results were not all shown (unreadable)" in ended.err
-
-
-def test_columns_decides_the_width_where_there_is_no_terminal(
-    ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "61")
-    assert ccbench("run", "quick").out.splitlines()[1] == "a table 61 wide (card)"
-
-
-def test_no_report_draws_nothing(ccbench: Command, fakes: Fakes) -> None:
-    ended = ccbench("run", "quick", "--no-report")
-    assert fakes.reported == []
-    assert "wrote" not in ended.out
-
-
-def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> None:
-    ended = ccbench("run", "quick", "--plan").done
-    assert ended.out.splitlines() == [
-        f"{CASE.case_id}  {CASE.label}  8 KiB a rank",
-        "note: one note",
-        "1 case, at most 2 KiB on one rank and 8 KiB on all at once",
-    ]
-    assert fakes.reported == []
-
-
-def test_a_plan_for_a_named_machine_says_what_each_case_should_take(
-    ccbench: Command, fakes: Fakes
-) -> None:
-    fakes.context, fakes.case = named_context("hgx-h100"), replace(CASE, backend="nccl")
-    ended = ccbench("run", "quick", "--plan", "--machine", "hgx-h100")
-    assert "8 KiB a rank  " in ended.out.splitlines()[0]
-    assert ended.out.splitlines()[0].endswith("us predicted")
-
-
-def test_a_plan_as_json(ccbench: Command, fakes: Fakes) -> None:
-    assert ccbench("run", "quick", "--plan", "--json").json == {
-        "cases": [
-            {
-                "case_id": CASE.case_id,
-                "label": CASE.label,
-                "rank_bytes": 8192,
-                "predicted_seconds": None,
-            }
-        ],
-        "total_bytes": 8192,
-        "rank_bytes": 2048,
-        "notes": ["one note"],
-    }
 
 
 def test_a_signal_before_the_first_case_ends_with_its_code(
@@ -374,24 +233,6 @@ def test_a_disk_that_is_full_when_the_report_is_drawn_changes_neither_code_nor_g
     assert ended.err.endswith("write it elsewhere with: ccbench report made -o PLACE\n")
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("-o", "here", "--resume", "there"), "--output and --resume"),
-        (("--time-limit", "10"), "--time-limit"),
-        (("--time-limit", "10"), "--time-limit: 10 has no unit; write '10 s' or '10 ms'"),
-        (("--time-limit", "10x"), "500 ms"),
-        (("--launch", ""), "--launch: is empty; write a command"),
-        (("--launch", " "), "--launch: is empty; write a command"),
-    ],
-)
-def test_options_that_cannot_be_are_refused_before_anything_is_asked(
-    ccbench: Command, fakes: Fakes, options: tuple[str, ...], sentence: str
-) -> None:
-    assert sentence in ccbench("run", "quick", *options).refused.err
-    assert fakes.options is None
-
-
 SRUN = Path(__file__).resolve().parents[1] / "fake_srun"
 
 
@@ -404,13 +245,6 @@ def test_a_fleet_check_without_a_launcher_ends_at_once_and_its_plan_is_shown(
     )
     assert not (tmp_path / "results").exists()
     assert ccbench("run", "fleet", "--plan").done.out
-
-
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("launch", [(), ("--launch", f"{SRUN} -n 2")])
-def test_ranks_on_one_host_are_no_fleet(ccbench: Command, launch: tuple[str, ...]) -> None:
-    ended = ccbench("run", "fleet", "-q", "--backend", "cpu", *launch).refused
-    assert "fleet needs 4 nodes, this run has 1" in ended.err
 
 
 QUESTION = "question: How fast?\nbackends: [simulated]\n"
@@ -450,24 +284,6 @@ def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_
     monkeypatch.undo()
     again = run_suite(load_suite(file), RunOptions(resume=folder), Progress())
     assert (again.exit_code, again.unfinished) == (0, 0)
-
-
-def test_the_plan_of_own_kernels_works_without_a_gpu_and_says_what_is_missing(
-    ccbench: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "no driver is here")
-    ended = ccbench(
-        "run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8"
-    ).done
-    (note_shown,) = [line for line in ended.out.splitlines() if "cannot run here" in line]
-    assert note_shown == "note: backend cuda cannot run here: no driver is here"
-    document = ccbench(
-        "run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8", "--json"
-    ).json
-    assert any("no driver is here" in note for note in document["notes"])
-    assert {"mesh_two_shot", "tree", "ll"} <= {
-        case["label"].split()[1] for case in document["cases"]
-    }
 
 
 HEALTHY = HealthVerdict((), ())
@@ -520,11 +336,6 @@ def test_a_hang_that_a_fleets_verdict_explains_is_one_more_reason_and_no_other_e
     assert _exit_code(outcome(run_code, verdict="fleet")) == code
 
 
-def test_without_a_verdict_or_after_a_signal_the_code_is_the_runs() -> None:
-    assert _exit_code(outcome(0)) == 0
-    assert _exit_code(outcome(130, interrupted=True, verdict="health")) == 130
-
-
 def planned(suite: str, machine: str = "hgx-h100") -> Plan:
     return plan_suite(load_suite(suite), RunOptions(machine=machine, only_plan=True))
 
@@ -542,15 +353,6 @@ def test_few_cases_are_listed_one_by_one() -> None:
     lines = plan_lines(Plan(cases, 0, 0, (), named_context("hgx-h100")))
     assert [line.split("  ")[0] for line in lines] == [case.case_id for case in cases]
     assert all(line.endswith("us predicted") for line in lines)
-
-
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("suite", ["allreduce", "collectives", "p2p", "health", "dtypes"])
-def test_many_cases_are_summed_up_and_none_is_lost(suite: str) -> None:
-    plan = planned(suite)
-    lines = plan_lines(plan)
-    assert lines[-1] == "every case: --json"
-    assert numbers(lines) == len(plan.cases) > MOST_LISTED
 
 
 def test_lines_say_sizes_bytes_and_what_a_machine_should_take() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ccbench.analysis.tuning import Band, Choice, Rules, Timing, advise, everywhere
 from ccbench.report.tuning_formats import advice_lines
-from tests.analysis.tuning.made import NCCL, NVLS, PLACE, RING, TREE, printed, timing
+from tests.analysis.tuning.made import NCCL, NVLS, RING, TREE, timing
 
 MIB = 2**20
 
@@ -15,30 +15,6 @@ MIB = 2**20
 def bands(timings: list[Timing], rules: Rules | None = None) -> tuple[Band, ...]:
     (advice,) = advise(timings, rules)
     return advice.bands
-
-
-def test_a_choice_that_beats_the_default_is_advised_with_its_gain() -> None:
-    (band,) = bands(
-        [timing(NCCL, MIB, 1.2e-3), timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.5e-3)]
-    )
-    assert (band.choice, band.rivals) == (RING, (NCCL,))
-    assert band.smallest_gain is not None
-    assert band.smallest_gain.low is not None
-    assert band.smallest_gain.low <= 0.2 <= (band.smallest_gain.high or 0)
-
-
-def test_without_a_default_the_gain_is_over_the_second_best() -> None:
-    (band,) = bands(
-        [timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.3e-3), timing(NVLS, MIB, 1.1e-3)]
-    )
-    assert (band.choice, band.rivals) == (RING, (NVLS,))
-
-
-def test_the_default_of_any_library_is_the_rival() -> None:
-    own = Choice("cuda", "ring")
-    (band,) = bands([timing(NCCL, MIB, 1.0e-3), timing(own, MIB, 1.2e-3)])
-    assert band.choice is None
-    assert band.why == "no other is 3% faster"
 
 
 def test_a_default_that_beats_another_rival_at_each_size_was_compared_all_the_same() -> None:
@@ -54,64 +30,6 @@ def test_a_gain_below_the_minimum_is_not_advised_however_certain() -> None:
     (band,) = bands([timing(NCCL, MIB, 1.02e-3, 1e-5), timing(RING, MIB, 1.0e-3, 1e-5)])
     assert band.choice is None
     assert band.why == "no other is 3% faster"
-
-
-def test_a_gain_within_noise_is_not_advised_however_large() -> None:
-    (band,) = bands([timing(NCCL, MIB, 1.05e-3, 0.3), timing(RING, MIB, 1.0e-3, 0.3)])
-    assert band.choice is None
-
-
-def test_too_few_samples_give_no_interval_and_no_small_gain() -> None:
-    (band,) = bands([timing(NCCL, MIB, 1.08e-3, rounds=1), timing(RING, MIB, 1.0e-3, rounds=1)])
-    assert band.choice is None
-    assert "no intervals" in band.why
-
-
-def test_printed_averages_need_ten_percent_and_say_that_they_are_averages() -> None:
-    (small,) = bands([printed(NCCL, MIB, 1.09), printed(RING, MIB, 1.0)])
-    (large,) = bands([printed(NCCL, MIB, 1.11), printed(RING, MIB, 1.0)])
-    assert small.choice is None
-    assert large.choice == RING
-    assert large.without_interval
-
-
-def test_one_size_in_the_noise_makes_no_island() -> None:
-    timings = []
-    for number, default in enumerate((1.10, 1.10, 0.999, 1.10, 1.10)):
-        size = MIB << number
-        timings += [timing(NCCL, size, default * 1e-3, 0.01), timing(RING, size, 1e-3, 0.01)]
-    (band,) = bands(timings)
-    assert band.choice == RING
-    assert band.bridged_bytes == (4 * MIB,)
-
-
-def test_a_size_at_which_the_choice_is_certainly_slower_ends_the_band() -> None:
-    timings = []
-    for number, default in enumerate((1.10, 0.90, 1.10)):
-        timings += [timing(NCCL, MIB << number, default), timing(RING, MIB << number, 1.0)]
-    assert [band.choice for band in bands(timings)] == [RING, None, RING]
-
-
-def test_nothing_trails_behind_the_last_size_that_was_advised() -> None:
-    timings = []
-    for number, default in enumerate((1.10, 1.0, 1.0)):
-        timings += [timing(NCCL, MIB << number, default), timing(RING, MIB << number, 1.0)]
-    first, rest = bands(timings)
-    assert (first.choice, first.high_bytes) == (RING, MIB)
-    assert (rest.choice, rest.sizes_bytes) == (None, (2 * MIB, 4 * MIB))
-
-
-def test_a_size_at_which_the_choice_was_not_measured_is_not_bridged() -> None:
-    timings = [timing(NCCL, MIB, 1.2), timing(RING, MIB, 1.0), timing(NCCL, 2 * MIB, 1.2)]
-    timings += [timing(NCCL, 4 * MIB, 1.2), timing(RING, 4 * MIB, 1.0)]
-    assert [band.choice for band in bands(timings)] == [RING, None, RING]
-
-
-def test_situations_do_not_race() -> None:
-    elsewhere = replace(PLACE, dtype="bfloat16")
-    advised = advise([timing(NCCL, MIB, 1.2), timing(RING, MIB, 1.0, situation=elsewhere)])
-    assert len(advised) == 2
-    assert all(band.choice is None for advice in advised for band in advice.bands)
 
 
 def test_noise_alone_is_advised_in_less_than_five_percent_of_the_situations() -> None:
@@ -211,8 +129,3 @@ def test_where_no_choice_keeps_bits_none_is_advised() -> None:
     ]
     (band,) = bands(timings)
     assert (band.choice, band.why) == (None, "no choice keeps bits")
-
-
-def test_a_default_that_keeps_bits_is_not_left_for_a_faster_choice_that_does_not() -> None:
-    (band,) = bands([timing(NCCL, MIB, 1.0e-3), replace(timing(RING, MIB, 0.5e-3), kept=False)])
-    assert band.choice is None

@@ -25,37 +25,6 @@ def two_bands() -> list[Timing]:
     return timings
 
 
-def test_sizes_ranks_nodes_and_collectives_that_were_not_measured_match_no_line() -> None:
-    lines = read(nccl_csv(two_bands()))
-    assert decided(lines, "allreduce", 2**18 - 1, 1, 8) is None
-    assert decided(lines, "allreduce", 2**25 + 1, 1, 8) is None
-    assert decided(lines, "allreduce", 2**20, 1, 4) is None
-    assert decided(lines, "allreduce", 2**20, 2, 8) is None
-    assert decided(lines, "allgather", 2**20, 1, 8) is None
-
-
-def test_channels_are_written_where_they_are_known() -> None:
-    four = replace(RING, channels=4)
-    used = replace(timing(RING, MIB, 1.0), channels_used=12)
-    assert [
-        line.channels
-        for line in read(nccl_csv([timing(NCCL, MIB, 2.0), timing(four, MIB, 1.0)]))
-    ] == [4]
-    assert [line.channels for line in read(nccl_csv([timing(NCCL, MIB, 2.0), used]))] == [12]
-
-
-def test_an_unknown_number_of_nodes_matches_any_and_a_known_one_goes_first() -> None:
-    unknown = replace(PLACE, nodes=0)
-    timings = [timing(NCCL, MIB, 2.0), timing(TREE, MIB, 1.0)]
-    timings += [
-        timing(NCCL, MIB, 2.0, situation=unknown),
-        timing(RING, MIB, 1.0, situation=unknown),
-    ]
-    lines = read(nccl_csv(timings))
-    assert decided(lines, "allreduce", MIB, nodes=1, ranks=8) == ("tree", "ll", 0)
-    assert decided(lines, "allreduce", MIB, nodes=2, ranks=8) == ("ring", "simple", 0)
-
-
 def test_types_that_ask_for_different_things_get_no_line_and_a_comment() -> None:
     half = replace(PLACE, dtype="bfloat16")
     timings = [timing(NCCL, MIB, 2.0), timing(RING, MIB, 1.0)]
@@ -74,11 +43,6 @@ def test_a_choice_without_a_protocol_is_left_out_unless_the_library_said_it() ->
     assert [line.protocol for line in read(nccl_csv([timing(NCCL, MIB, 2.0), observed]))] == [
         "ll128"
     ]
-
-
-def test_choices_of_other_backends_are_not_written() -> None:
-    own = Choice("cuda", "ring", "simple")
-    assert read(nccl_csv([timing(NCCL, MIB, 2.0), timing(own, MIB, 1.0)])) == []
 
 
 def test_no_comment_is_longer_than_the_plugin_reads_at_once() -> None:
@@ -107,11 +71,6 @@ def test_where_the_size_decides_the_environment_is_a_comment_that_names_the_csv(
     text = nccl_environment(two_bands())
     assert all(line.startswith("#") for line in text.splitlines())
     assert "use the CSV" in text
-
-
-def test_both_say_that_they_were_never_run_on_nccl() -> None:
-    assert "never run on NCCL" in nccl_csv(two_bands())
-    assert "never run on NCCL" in nccl_environment([])
 
 
 CHOICES = [

@@ -218,17 +218,16 @@ def _of_text(path: Path, original: str) -> Evidence:
         # A program may end before its first table.
         if log.tables or log.outcome in (LogOutcome.CRASHED, LogOutcome.HUNG):
             logs.append((path, replace(log, source=str(path))))
+            owned_by.append((_OWNED_BY_TABLES, log.tool))
         # Rows, and the line that the log's detail quotes.
-        owned = [row.line for table in log.tables for row in table.rows]
-        owned += map(int, re.findall(r"^line (\d+):", log.detail))
-        owners |= dict.fromkeys(owned, log.tool)
-    owned_by += ((_OWNED_BY_TABLES, log.tool) for _, log in logs)
+        quoted = map(int, re.findall(r"^line (\d+):", log.detail))
+        rows = (row.line for table in log.tables for row in table.rows)
+        owners |= dict.fromkeys((*rows, *quoted), log.tool)
     unread = dict[int, str]()
     for number, line in enumerate(plain_lines(text), 1):
-        if number not in owners:
+        if number not in owners and line.strip():
             owner = next((by for pattern, by in owned_by if re.search(pattern, line)), "")
-            if owner or line.strip():
-                (owners if owner else unread)[number] = owner
+            (owners if owner else unread)[number] = owner
     return Evidence(
         (str(path),),
         tuple(sorted(statements, key=lambda statement: statement.line)),

@@ -145,9 +145,8 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{_place(log.source, table.line)}: table {number}"
         if not team.ranks:
-            refused.append(
-                f"{where} ({plural(len(table.rows), 'row')}) left out: {team.reason}"
-            )
+            rows = plural(len(table.rows), "row")
+            refused.append(f"{where} ({rows}) left out: {team.reason}")
             continue
         if not table.collective:
             nameless.append(str(number))
@@ -173,7 +172,7 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
             numbers = (row.size_bytes, row.count or 0, row.root, row.wrong_elements or 0)
             says_more = row.wrong_elements or row.samples_seconds or row.extra or row.flags
             fault = ""
-            if row.size_bytes < 0 or any(abs(number) > LARGEST for number in numbers):
+            if row.size_bytes < 0 or max(map(abs, numbers)) > LARGEST:
                 fault = "a whole number is out of range"
             elif not all(math.isfinite(figure or 0.0) for figure in figures):
                 fault = "a figure is not finite"
@@ -182,9 +181,8 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
             elif fault:
                 refused.append(f"{_place(log.source, row.line)}: row left out: {fault}")
             else:
-                status = _status(
-                    row, outcome if row is begun else LogOutcome.UNKNOWN, log.detail
-                )
+                ended = outcome if row is begun else LogOutcome.UNKNOWN
+                status = _status(row, ended, log.detail)
                 cases.append(_case(whole, table, row, team, status, number, outcome))
         if empty:
             notes.append(f"{where}: {plural(empty, 'placement')} without a figure")

@@ -138,10 +138,9 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
         for table, team in zip(log.tables, teams, strict=True)
     )
     whole = with_shared_devices(checked(replace(log, tables=tuple(counted))))
-    cases: list[ImportedCase] = []
-    refused: list[str] = []
+    cases, refused = list[ImportedCase](), list[str]()
     notes = [f"{log.source}: {w.text}" for w in log.warnings if w.kind == "assumed"]
-    nameless: list[str] = []
+    nameless = list[str]()
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{_place(log.source, table.line)}: table {number}"
         if not team.ranks:

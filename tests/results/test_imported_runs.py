@@ -134,7 +134,7 @@ def test_wrong_elements_take_the_speed_and_leave_what_was_printed(tmp_path: Path
 def test_placements_that_print_nothing_are_counted_and_make_no_case() -> None:
     file = imported(log(row(), empty(in_place=True)))
     assert len(file.cases) == 1
-    assert "1 of 2 placements print no figure" in file.notes[0]
+    assert "1 placement without a figure" in file.notes[0]
 
 
 def test_a_collective_that_reduces_nothing_has_no_op_whatever_is_printed() -> None:
@@ -231,7 +231,7 @@ def test_every_row_becomes_a_case_or_is_named_or_counted(
     )
     damaged = sum("row left out" in line for line in file.refused)
     empty_rows = sum(
-        int(line.split(": ")[2].split()[0]) for line in file.notes if "print no figure" in line
+        int(line.split(": ")[2].split()[0]) for line in file.notes if "without a figure" in line
     )
     # One row more at most: the one in flight when the run crashed or hung.
     assert rows <= len(file.cases) + damaged + empty_rows <= rows + 1

@@ -144,8 +144,7 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{_place(log.source, table.line)}: table {number}"
         if not team.ranks:
-            rows = plural(len(table.rows), "row")
-            refused.append(f"{where} ({rows}) left out: {team.reason}")
+            refused.append(f"{where} (rows: {len(table.rows)}) left out: {team.reason}")
             continue
         if not table.collective:
             nameless.append(str(number))

@@ -54,6 +54,8 @@ ALONE = (
 MOST_COMBINATIONS = 12
 """Of one test in the quick tier, unless its mark says how many or they are goldens."""
 
+HAS_GPUS = Path("/proc/driver/nvidia").exists()
+
 GOLDEN_SECTION = (5**0.5 - 1) / 2
 
 EXHAUSTIVE = ("backends/gloo", "traced_job")
@@ -115,8 +117,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("exhaustive")
         if is_among(item.path, PORTABLE):
             item.add_marker("portable")
-        # On a machine with GPUs everything is tried on them; elsewhere skipping costs nothing.
-        on_gpu = is_among(item.path, ("gpu",)) and not item.get_closest_marker("thinned")
+        # On a machine with GPUs everything is tried on them.
+        on_gpu = (
+            HAS_GPUS
+            and is_among(item.path, ("gpu",))
+            and not item.get_closest_marker("thinned")
+        )
         golden = item.path.name == "test_goldens.py"
         if isinstance(item, pytest.Function) and not on_gpu and not golden:
             tests[f"{item.path}::{item.originalname}"].append(item)

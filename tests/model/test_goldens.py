@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
 from ccbench.groups import Layout
@@ -103,18 +105,19 @@ def own_lines(name: str, cluster: Cluster) -> Iterator[str]:
             yield from attempt(f"own {name}", schedule_points, *what)
 
 
-def prices() -> Iterator[str]:
-    for name in sorted({*catalog_names()} - {"cpu-shared-memory"}):
-        cluster = open_cluster(name)
-        yield from library_lines(name, cluster)
-        yield from groups_lines(name, cluster)
-        if name in OWN:
-            yield from own_lines(name, cluster)
-    for name, nodes, network in CLUSTERS:
-        where, cluster = f"{name}x{nodes}/{network}", open_cluster(name, nodes, network)
-        yield from library_lines(where, cluster)
-        yield from groups_lines(where, cluster)
+def prices(name: str, nodes: int, network: str | None) -> Iterator[str]:
+    where = f"{name}x{nodes}/{network}" if network else name
+    cluster = open_cluster(name, nodes if network else None, network)
+    yield from library_lines(where, cluster)
+    yield from groups_lines(where, cluster)
+    if name in OWN and not network:
+        yield from own_lines(name, cluster)
 
 
-def test_prices_are_those_of_the_table() -> None:
-    check(GOLDENS / "prices.csv", "\n".join(prices()) + "\n")
+MACHINES = [(name, 1, None) for name in catalog_names() if name != "cpu-shared-memory"]
+
+
+@pytest.mark.parametrize(("name", "nodes", "network"), [*MACHINES, *CLUSTERS])
+def test_prices_are_those_of_the_table(name: str, nodes: int, network: str | None) -> None:
+    table = "-".join([name, *([f"{nodes}", network] if network else [])])
+    check(GOLDENS / f"{table}.csv", "\n".join(prices(name, nodes, network)) + "\n")

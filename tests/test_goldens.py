@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from tests.goldens import LIST, digests, plain
+from tests.goldens import LIST, TESTS, digests, plain
 
 
 def test_goldens_are_those_of_the_list() -> None:
     assert digests() == LIST.read_text(encoding="utf-8"), "'make goldens' writes the list"
+
+
+def test_every_expected_file_has_its_input() -> None:
+    for expected in TESTS.rglob("goldens/**/*.expected.*"):
+        name = expected.name.partition(".expected")[0]
+        assert [*expected.parent.glob(f"{name}.in*")], expected
 
 
 @dataclass

@@ -216,6 +216,21 @@ declare(
         needs=(TORCH,),
     ),
     Capabilities(
+        "call",
+        entry_point="ccbench.backends.call:BACKEND",
+        launched="ccbench.backends.call:CallEndpoint",
+        values={
+            **ON_HOSTS,
+            "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
+            "op": ("sum",),
+        },
+        not_in_place=("all_gather", "reduce_scatter", "all_to_all"),
+        most_ranks=256,
+        device=Device.PROCESS,
+        callables=True,
+        priced_by=PricedBy.NO_MODEL,
+    ),
+    Capabilities(
         "oneccl",
         entry_point="ccbench.backends.nccl.oneccl:BACKEND",
         launched="ccbench.backends.nccl.oneccl:open_oneccl_rank",

@@ -397,7 +397,7 @@ class GlooEndpoint(RankEndpoint):
         members, rank = lane.part.members, lane.part.group_rank
         if lane.case.collective == "comm_split":
             members, rank = members[rank % 2 :: 2], rank // 2
-        answer = _tensor(np.zeros(1, np.int64))
+        answer = tensor_of(np.zeros(1, np.int64))
 
         def count(group: Any) -> int:
             answer.fill_(1)
@@ -418,7 +418,7 @@ class GlooEndpoint(RankEndpoint):
         scratch = np.empty(0, lane.source.dtype)
         if lane.case.collective == "reduce" and not lane.case.in_place:
             scratch = np.empty_like(lane.input)
-        tensors = (_tensor(lane.input), _tensor(lane.output), _tensor(scratch))
+        tensors = (tensor_of(lane.input), tensor_of(lane.output), tensor_of(scratch))
         if lane.case.pair:  # the group of all has both, under the numbers that the suite gave
             return GlooCall(
                 lane.case, GlooPlace(self._everyone, self.rank, self.ranks, *tensors)
@@ -481,14 +481,14 @@ class GlooEndpoint(RankEndpoint):
         if len(mine):
             self._count()
             self._everyone._allgather_base(
-                _tensor(gathered.reshape(-1)),
-                _tensor(np.ascontiguousarray(mine)),
+                tensor_of(gathered.reshape(-1)),
+                tensor_of(np.ascontiguousarray(mine)),
                 self._gather_options,
             ).wait()
         return gathered
 
 
-def _tensor(array: Array) -> Tensor:
+def tensor_of(array: Array) -> Tensor:
     """Return a tensor on the same memory."""
     torch = import_module("torch")
     if (

@@ -53,6 +53,14 @@ OPTIONS: Mapping[str, Any] = {
         "--algorithm",
         {"multiple": True, "type": ALGORITHM, "help": "Algorithm; may be repeated."},
     ),
+    "callables": (
+        "--call",
+        {
+            "multiple": True,
+            "metavar": "FILE.py:FUNCTION",
+            "help": "Measure a function (tensor, group) of yours; may be repeated.",
+        },
+    ),
     "accuracy": (
         "--accuracy",
         {"metavar": "DATA", "help": "Errors and bits of sums: bits, cancelling, gradients ..."},
@@ -100,8 +108,8 @@ class GroupedCommand(click.Command):
 
 
 GROUPS = {
-    "What to measure": "backends collectives sizes first last factor step dtype op root algorithm accuracy only vary "
-    "schedule_files registered graph blocking aggregated",
+    "What to measure": "backends collectives sizes first last factor step dtype op root algorithm callables accuracy "
+    "only vary schedule_files registered graph blocking aggregated",
     "On what": "ranks oversubscribe gpus threads processes machine launch racks",
     "How long": "rounds samples warmup time_limit_seconds",
     "Where to, and what to show": "output resume save plan no_report quiet verbose gate every as_json",
@@ -144,6 +152,8 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
                 f"-g, -t: {ranks} ranks, and --ranks {settings['ranks']}; leave one of them out"
             )
         settings["ranks"] = ranks
+    if options["callables"]:
+        _add_callables(options, settings)
     varied = varied_of(options["vary"])
     narrowing = narrowing_of(options)
     if varied is not None:
@@ -166,6 +176,17 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
         seconds = suite.sampling_rules.warmup
         notes.append(f"-w {options['warmup']}: warm-up lasts a time here, {seconds:g} s a case")
     return suite, notes
+
+
+def _add_callables(options: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Measure callables: alone, or beside the default of the backends that are named."""
+    from ccbench.cases.capabilities import backend_names, capabilities_of
+
+    named = settings["backends"]
+    if named and not options["algorithm"]:
+        options["algorithm"] = ("default",)
+    able = tuple(name for name in backend_names() if capabilities_of(name).callables)
+    settings["backends"] = tuple(dict.fromkeys((*(named or ()), *able)))
 
 
 def _varied(narrowing: Narrowing, varied: Varied) -> Narrowing:
@@ -218,7 +239,7 @@ def narrowing_of(options: Mapping[str, Any]) -> Narrowing:
         "size": sizes,
         "dtype": list(map(dtype_name, words("dtype"))),
         "op": ["premulsum" if word == "mulsum" else word for word in words("op")],
-        "algorithm": words("algorithm"),
+        "algorithm": [*words("algorithm"), *options["callables"]],
         "root": int(root) if root and root.isdecimal() else root,
         "registration": [REGISTRATIONS[options["registered"] or 0]]
         * (options["registered"] is not None),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ccbench.cases.axes import AXIS, NO_ROOT, OVERLAP, Axis, Case, Variant
+from ccbench.cases.axes import AXIS, CALLABLE, NO_ROOT, OVERLAP, Axis, Case, Variant
 from ccbench.cases.capabilities import backend_names, backends_of_auto, capabilities_of
 from ccbench.collectives import SETUPS, Collective, collective
 from ccbench.dtypes import ITEM_BYTES
@@ -288,7 +288,10 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             if sweep.algorithm == ("default",) and not added
             else context.algorithms_of(backend, name)
         )
-        algorithms = _algorithms(sweep, offered, name, added)
+        default: tuple[str, ...] = ("default",)
+        if capabilities_of(backend).callables:
+            offered, default = tuple(filter(CALLABLE.fullmatch, sweep.algorithm)), ()
+        algorithms = _algorithms(sweep, offered, name, added, default)
         values = {
             axis.name: _values(axis, sweep, backend, row)
             for axis in SWEPT
@@ -319,10 +322,14 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
 
 
 def _algorithms(
-    sweep: Sweep, offered: Sequence[str], collective: str, added: Collection[str]
+    sweep: Sweep,
+    offered: Sequence[str],
+    collective: str,
+    added: Collection[str],
+    default: Sequence[str],
 ) -> _Values:
-    bases = {"default", *map(_base, offered)}  # every backend has a default
-    everything = {"all": offered or ("default",)}
+    bases = {*default, *map(_base, offered)}
+    everything = {"all": offered or default}
     requested = [
         algorithm for word in sweep.algorithm for algorithm in everything.get(word, (word,))
     ]
@@ -373,7 +380,8 @@ def _works(sweep: Sweep, backend: str, row: Collective, ranks: int, nodes: int) 
 
 
 def _base(algorithm: str) -> str:
-    return algorithm if algorithm.startswith(MPI_PREFIX) else algorithm.split(":", 1)[0]
+    whole = algorithm.startswith(MPI_PREFIX) or CALLABLE.fullmatch(algorithm)
+    return algorithm if whole else algorithm.split(":", 1)[0]
 
 
 def _check_algorithms(
@@ -404,6 +412,8 @@ def _check_algorithms(
 def _offered(backends: Iterable[str], sweep: Sweep, context: ExpansionContext) -> set[str]:
     bases: set[str] = set()
     for backend, name in product(backends, sweep.collective):
+        if capabilities_of(backend).callables:
+            bases.update(filter(CALLABLE.fullmatch, sweep.algorithm))
         # A backend that cannot even be asked offers nothing here.
         with suppress(CcbenchError):
             bases.update(map(_base, context.algorithms_of(backend, name)))

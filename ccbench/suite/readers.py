@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ccbench.cases.axes import CALLABLE
 from ccbench.cases.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.errors import UsageError
@@ -27,10 +28,11 @@ MOST_ITEMS = 1000
 
 
 _ALGORITHM = re.compile(
-    r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?|mpi:[a-z0-9_]{1,64}", re.ASCII
+    r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?|mpi:[a-z0-9_]{1,64}|" + CALLABLE.pattern,
+    re.ASCII,
 )
-"""A name, with a parameter (``chain:8``), a schedule that a kernel interprets (``schedule:chain:8``), or what
-an MPI calls one of its own (``mpi:ring``)."""
+"""A name, with a parameter (``chain:8``), a schedule that a kernel interprets (``schedule:chain:8``), what an
+MPI calls one of its own (``mpi:ring``), or a function of a file (``my_ar.py:all_reduce``)."""
 
 
 class MisfitError(ValueError):

@@ -1,0 +1,347 @@
+"""The user's own collectives: an algorithm ``FILE.py:FUNCTION`` is a callable ``(tensor, group) -> tensor or None``.
+
+A file says with ``TENSORS = "torch"`` what its functions take; without, they take NumPy arrays.
+
+- NumPy: ``group`` is a ``HostGroup``: a number, a barrier, and every rank's buffers, which lie in memory that the
+  ranks of one host share.
+- torch: a tensor of the host, and the default group of ``torch.distributed``, whose backend is Gloo.
+
+Out of place the callable returns the result and leaves the tensor as it was; in place it leaves the result in the
+tensor. Each rank is a process. Timed is nothing but the call. What the timed calls left is checked against ccbench's
+reference, and so are the input and the memory around the buffers; a rank that raises, hangs or is late is named as
+with any library. The file is loaded by the ranks alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import runpy
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.backends.base import Backend, CannotRun, ControlChannel, TeamLaunch, TeamRequest
+from ccbench.backends.control_block import Word
+from ccbench.backends.rank_endpoint import HostMemory, RankBuffers, RankEndpoint
+from ccbench.cases.axes import CALLABLE, Case
+from ccbench.errors import CcbenchError
+from ccbench.machine.software import install_line
+from ccbench.verification import Array, Mismatch
+
+NUMPY, TORCH = "numpy", "torch"
+KINDS = (NUMPY, TORCH)
+"""Values of ``TENSORS``."""
+
+GUARD_BYTES = 4096
+GUARD = 0xA5
+"""On both sides of each buffer."""
+
+COUNTERS_APART = 8
+"""Counters of a barrier lie on cache lines of their own, of 64 bytes."""
+
+Function = Callable[[Any, Any], Any]
+
+
+class CallableError(CcbenchError):
+    """A callable broke its promise; the text says which, and how to keep it."""
+
+
+class Shared:
+    """Memory without a name that other processes of this host map; it goes with the last of them."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._descriptor = os.memfd_create("ccbench-call")
+        os.ftruncate(self._descriptor, size_bytes)
+        self.bytes = np.frombuffer(mmap.mmap(self._descriptor, size_bytes), np.uint8)
+        # Who maps it later opens it here.
+        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+def mapped(path: str) -> NDArray[np.uint8]:
+    """Map another process's memory, whole."""
+    with open(path, "r+b") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
+
+
+class GuardedMemory(HostMemory):
+    """Buffers in memory that other ranks can map, between guards that no callable may touch."""
+
+    def __init__(self, endpoint: RankEndpoint) -> None:
+        super().__init__(endpoint)
+        self.taken: list[tuple[Shared, int, int]] = []
+
+    def new_buffer(
+        self, elements: int, dtype: np.dtype[Any], number: int, misalignment_bytes: int
+    ) -> Array:
+        """Return a buffer with a guard on both sides."""
+        size_bytes = elements * dtype.itemsize
+        shared = Shared(size_bytes + misalignment_bytes + 2 * GUARD_BYTES)
+        begin = GUARD_BYTES + misalignment_bytes
+        shared.bytes[:] = GUARD
+        self.taken.append((shared, begin, size_bytes))
+        return shared.bytes[begin : begin + size_bytes].view(dtype)
+
+    def check_guards(self, who: str) -> None:
+        """Raise CallableError where something was written beside a buffer."""
+        for shared, begin, size_bytes in self.taken:
+            around = shared.bytes[:begin], shared.bytes[begin + size_bytes :]
+            changed = sum(np.count_nonzero(side != GUARD) for side in around)
+            if changed:
+                raise CallableError(
+                    f"{who} wrote {changed} bytes beside a buffer of {size_bytes} bytes; keep to the tensor"
+                )
+
+    def release(self) -> None:
+        """Give the buffers back."""
+        self.taken.clear()
+
+
+class HostGroup:
+    """What a callable on NumPy arrays is given.
+
+    rank, ranks: this rank's number, and how many there are. inputs, outputs: every rank's buffers, by rank; one
+    array in place. A callable reads and writes them as it likes, and waits for others in ``barrier``.
+    """
+
+    def __init__(self, rank: int, counters: NDArray[np.int64]) -> None:
+        self.rank, self.ranks = rank, len(counters)
+        self.inputs: Sequence[Array] = ()
+        self.outputs: Sequence[Array] = ()
+        self._counters, self._turn = counters[:, 0], 0
+
+    def restart(self) -> None:
+        """Forget what ranks have counted; none is in a barrier."""
+        self._counters[self.rank] = self._turn = 0
+
+    def barrier(self) -> None:
+        """Return when every rank has called it as often as this one."""
+        self._turn += 1
+        counters, turn = self._counters, self._turn
+        counters[self.rank] = turn
+        while counters.min() < turn:
+            os.sched_yield()
+
+
+class CallBuffers(RankBuffers):
+    """A lane whose result is what the callable returned. returned: of the last launch."""
+
+    returned: Any = None
+    name = ""
+
+    def poison(self) -> None:
+        """Make the output wrong everywhere, and forget what was returned."""
+        super().poison()
+        self.returned = None
+
+    def read(self) -> Array:
+        """Return the result of the last launch. Raises CannotRun and CallableError where it is none."""
+        if self.case.in_place:
+            if self.returned is not None and not np.may_share_memory(
+                as_array(self.returned, self.output.dtype), self.target
+            ):
+                raise CannotRun(
+                    f"{self.name} returns another tensor: it works out of place; write placement: out_of_place"
+                )
+            return super().read()
+        if self.returned is None:
+            raise CannotRun(
+                f"{self.name} returns nothing: it works in place; write placement: in_place"
+            )
+        result = as_array(self.returned, self.output.dtype).reshape(-1)
+        if len(result) != len(self.output) or result.dtype != self.output.dtype:
+            raise CallableError(
+                f"{self.name} returned {len(result)} elements of {result.dtype}, expected {len(self.output)} of "
+                f"{self.output.dtype}"
+            )
+        return result
+
+    def check_input(self, seed: int, launches: int) -> None:
+        """Raise CallableError where the callable changed its input out of place."""
+        if self.part is None or self.case.in_place or not len(self.input):
+            return
+        right = np.empty_like(self.input)
+        self.part.fill(right, seed + self.seed_offset, launches)
+        if right.tobytes() != self.input.tobytes():
+            raise CallableError(
+                f"{self.name} changed its input; return another tensor and leave this one, or return nothing"
+            )
+
+
+def as_array(tensor: Any, dtype: np.dtype[Any]) -> Array:
+    """Return the contents of a NumPy array or of a torch tensor of the host, of the type of the case."""
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    torch = import_module("torch")
+    if not isinstance(tensor, torch.Tensor):
+        raise CallableError(f"a {type(tensor).__name__} was returned, expected a tensor")
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:  # which NumPy has not
+        return np.asarray(tensor.view(torch.int16).numpy().view(dtype))
+    return np.asarray(tensor.numpy())
+
+
+@cache
+def load(path: Path) -> Mapping[str, Any]:
+    """Run a user's file, once, and return its names. Raises CannotRun where there is none."""
+    if not path.is_file():
+        raise CannotRun(
+            f"{path}: no such file; name the file of the callable, FILE.py:FUNCTION"
+        )
+    # It may import what lies beside it.
+    sys.path.insert(0, str(path.parent))
+    return runpy.run_path(str(path))
+
+
+def callable_of(algorithm: str) -> tuple[Function, str]:
+    """Return the function that ``FILE.py:FUNCTION`` names, and what tensors it takes. Raises CannotRun."""
+    file, _, name = algorithm.rpartition(":")
+    names = load(Path(file).resolve())
+    function, kind = names.get(name), names.get("TENSORS", NUMPY)
+    if not callable(function):
+        here = ", ".join(key for key, value in names.items() if callable(value))
+        raise CannotRun(f"{file}: has no function {name}; it has {here or 'none'}")
+    if kind not in KINDS:
+        raise CannotRun(f"{file}: TENSORS is {kind!r}, expected one of {', '.join(KINDS)}")
+    return function, kind
+
+
+class CallEndpoint(RankEndpoint):
+    """One rank of a team that runs callables."""
+
+    buffers = CallBuffers
+
+    def __init__(self, exchange: ControlChannel) -> None:
+        super().__init__(exchange)
+        self._guarded = self.memory = GuardedMemory(self)
+        size_bytes = exchange.ranks * COUNTERS_APART * 8
+        shared = Shared(size_bytes) if exchange.rank == 0 else None
+        path = exchange.broadcast(shared.path.encode() if shared else None, 0).decode()
+        everyone = shared.bytes if shared else mapped(path)
+        exchange.barrier()  # rank 0's memory is there until all have it
+        self._shared = shared
+        counters = everyone.view(np.int64).reshape(exchange.ranks, COUNTERS_APART)
+        # Callables and ccbench count apart: a callable may leave the barrier of its last call at any time.
+        self._group = HostGroup(self.rank, counters[:, :1])
+        self._meeting = HostGroup(self.rank, counters[:, 1:2])
+        self._torch_group: Any = None
+        self.version = "callables"
+
+    @property
+    def _lane(self) -> CallBuffers:
+        assert isinstance(self.own, CallBuffers), "as this class says"
+        return self.own
+
+    def prepare(self, case: Case) -> str:
+        """Take memory and bind the call; a case that ended early has left its own."""
+        self._guarded.release()
+        return super().prepare(case)
+
+    def bind(self) -> Callable[[], object]:
+        """Return the call of the case's callable on its tensor. Collective."""
+        lane = self._lane
+        lane.name = self.case.algorithm
+        function, kind = callable_of(self.case.algorithm)
+        file = Path(self.case.algorithm.rpartition(":")[0])
+        self.version = f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+        if kind == TORCH:
+            tensor, group = self._of_torch(lane)
+        else:
+            self._meet()
+            tensor, group = lane.source, self._group
+
+        def launch() -> None:
+            lane.returned = function(tensor, group)
+
+        return launch
+
+    def _meet(self) -> None:
+        """Map the buffers of all ranks. Collective."""
+        dtype, taken = self.own.source.dtype, self._guarded.taken
+        mine = json.dumps([(shared.path, begin, size) for shared, begin, size in taken])
+        buffers = [
+            [
+                mapped(path)[begin : begin + size].view(dtype)
+                for path, begin, size in json.loads(places)
+            ]
+            for places in self.exchange.all_gather(mine.encode())
+        ]
+        self._group.inputs = [each[0] for each in buffers]
+        self._group.outputs = [each[-1] for each in buffers]
+        self._group.restart()
+        self.exchange.barrier()
+
+    def _of_torch(self, lane: CallBuffers) -> tuple[Any, Any]:
+        """Return a tensor of the lane's memory, and the group of all ranks. Collective."""
+        try:
+            from ccbench.backends.gloo import meet, tensor_of
+
+            distributed = import_module("torch.distributed")
+        except ImportError:
+            raise CannotRun(f"torch is not installed: {install_line('gloo')}") from None
+        if self._torch_group is None:
+            import_module("torch").set_num_threads(1)
+            route = meet(self.exchange)
+            distributed.init_process_group(
+                "gloo", store=route.store, rank=self.rank, world_size=self.ranks
+            )
+            self._torch_group = distributed.group.WORLD
+        return tensor_of(lane.source), self._torch_group
+
+    def check(self, seed: int, launches: int) -> Mismatch | None:
+        """Compare the result, the input and the memory around both with what is right. Collective."""
+        self._guarded.check_guards(self._lane.name)
+        wrong = super().check(seed, launches)
+        self._lane.check_input(seed, launches)
+        return wrong
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
+        self._meeting.barrier()
+
+    def close(self) -> None:
+        """End torch's group, where there is one."""
+        if self._torch_group is not None:
+            import_module("torch.distributed").destroy_process_group()
+
+
+class CallBackend(Backend):
+    """Functions of the user's files."""
+
+    name = "call"
+
+    def unavailable(self, elsewhere: bool = False) -> str | None:
+        """Return nothing: what a file needs is its own affair."""
+        return None
+
+    def version(self) -> str:
+        """Return the version of NumPy; what a file imports is its own affair."""
+        return f"numpy {np.__version__}"
+
+    def refused(self, case: Case) -> str | None:
+        """Return the reason why ``case`` cannot run here."""
+        if not CALLABLE.fullmatch(case.algorithm):
+            return "names no callable; write --call FILE.py:FUNCTION"
+        file = case.algorithm.rpartition(":")[0]
+        return None if Path(file).is_file() else f"{file}: no such file"
+
+    def launch(self, request: TeamRequest) -> TeamLaunch | None:
+        """Return the start of a process for each rank by their leader; what is shared is of one host."""
+        if request.launch is not None:
+            raise CcbenchError("backend call: its ranks share memory; leave --launch out")
+        return TeamLaunch()
+
+
+BACKEND = CallBackend()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,29 @@ import pytest
 from ccbench.backends.nccl import overlap
 
 from .devices import COMPUTING_SECONDS, Task, WorldRuntime
+
+GEMM = [
+    "handle",
+    "transa",
+    "transb",
+    "m",
+    "n",
+    "k",
+    "alpha",
+    "A",
+    "Atype",
+    "lda",
+    "B",
+    "Btype",
+    "ldb",
+    "beta",
+    "C",
+    "Ctype",
+    "ldc",
+    "computeType",
+    "algo",
+]
+"""What ``gemmEx`` of CuPy's binding takes, which a test compares with what was recorded of it."""
 
 
 @dataclass
@@ -48,42 +72,23 @@ class FakeBlas:
     def destroy(self, handle: int) -> None:
         del self.handles[handle]
 
-    # Names are those of CuPy's binding, which a test compares with what was recorded of it.
-
-    def gemmEx(  # noqa: N802
-        self,
-        handle: int,
-        transa: int,
-        transb: int,
-        m: int,
-        n: int,
-        k: int,
-        alpha: int,
-        A: int,  # noqa: N803
-        Atype: int,  # noqa: N803
-        lda: int,
-        B: int,  # noqa: N803
-        Btype: int,  # noqa: N803
-        ldb: int,
-        beta: int,
-        C: int,  # noqa: N803
-        Ctype: int,  # noqa: N803
-        ldc: int,
-        computeType: int,  # noqa: N803
-        algo: int,
-    ) -> None:
-
-        assert (transa, transb, algo, computeType) == (0, 0, -1, 68)
-        assert (Atype, Btype, Ctype) == (2, 2, 2)
-        assert (lda, ldb, ldc) == (m, k, m)
-        factors = [ctypes.c_float.from_address(at).value for at in (alpha, beta)]
+    def gemmEx(self, *given: int) -> None:  # noqa: N802
+        of = SimpleNamespace(**dict(zip(GEMM, given, strict=True)))
+        assert (of.transa, of.transb, of.algo, of.computeType) == (0, 0, -1, 68)
+        assert (of.Atype, of.Btype, of.Ctype) == (2, 2, 2)
+        assert (of.lda, of.ldb, of.ldc) == (of.m, of.k, of.m)
+        factors = [ctypes.c_float.from_address(at).value for at in (of.alpha, of.beta)]
         assert factors == [1.0, 0.0]
-        device = self.handles[handle]
+        device = self.handles[of.handle]
         assert self._runtime.getDevice() == device
         world = self._runtime.world
-        for address, rows, columns in ((A, m, k), (B, k, n), (C, m, n)):
+        for address, rows, columns in (
+            (of.A, of.m, of.k),
+            (of.B, of.k, of.n),
+            (of.C, of.m, of.n),
+        ):
             values = world.view(address, 2 * rows * columns, device).view(np.float16)
-            assert address == C or np.all(np.isfinite(values[: 2 * columns]))
+            assert address == of.C or np.all(np.isfinite(values[: 2 * columns]))
         assert world.streams[self.stream].device == device
         self._runtime._add(self.stream, Task(lambda: None, COMPUTING_SECONDS))
 

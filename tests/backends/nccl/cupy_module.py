@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .process import MEANINGS, SUCCESS, State, new_unique_id
@@ -15,6 +17,20 @@ NAMES = (
     "NCCL_ERROR_INVALID_USAGE",
     "NCCL_ERROR_REMOTE_ERROR",
 )
+
+MOVING = {
+    name: f"nccl{name[0].upper()}{name[1:]}"
+    for name in [
+        "allReduce",
+        "reduce",
+        "broadcast",
+        "reduceScatter",
+        "allGather",
+        "send",
+        "recv",
+    ]
+}
+"""What CuPy has of the calls that move data; there is none of its ``initAll``, which waits with the GIL held."""
 
 BUILD_VERSION = 22501
 """Of the header that CuPy 13.6 and 14.0 for CUDA 12 were built with."""
@@ -57,52 +73,12 @@ class NcclCommunicator:
     def comm(self) -> int:
         return self._comm
 
-    def _call(self, name: str, *arguments: int) -> None:
-        """Arguments are source, target, count, type, op or -1, root or peer or -1, stream."""
-        source, target, count, dtype, op, peer, stream = arguments
-        check_status(
-            self._state.collective(
-                name, (source, target, count, dtype, op, peer), self._comm, stream
-            )
-        )
-
-    def allReduce(  # noqa: N802
-        self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int
-    ) -> None:
-        self._call("ncclAllReduce", sendbuf, recvbuf, count, datatype, op, -1, stream)
-
-    def reduce(
-        self,
-        sendbuf: int,
-        recvbuf: int,
-        count: int,
-        datatype: int,
-        op: int,
-        root: int,
-        stream: int,
-    ) -> None:
-        self._call("ncclReduce", sendbuf, recvbuf, count, datatype, op, root, stream)
-
-    def broadcast(
-        self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int
-    ) -> None:
-        self._call("ncclBroadcast", sendbuff, recvbuff, count, datatype, -1, root, stream)
-
-    def reduceScatter(  # noqa: N802
-        self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int
-    ) -> None:
-        self._call("ncclReduceScatter", sendbuf, recvbuf, recvcount, datatype, op, -1, stream)
-
-    def allGather(  # noqa: N802
-        self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int
-    ) -> None:
-        self._call("ncclAllGather", sendbuf, recvbuf, count, datatype, -1, -1, stream)
-
-    def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        self._call("ncclSend", sendbuf, 0, count, datatype, -1, peer, stream)
-
-    def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        self._call("ncclRecv", 0, recvbuf, count, datatype, -1, peer, stream)
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """``allReduce`` and the other calls that move data: as in C, but for the communicator."""
+        if name not in MOVING:
+            raise AttributeError(name)
+        moved = partial(self._state.moved, MOVING[name], self._comm)
+        return lambda *given: check_status(moved(given))
 
     def destroy(self) -> None:
         if self._comm:
@@ -115,12 +91,6 @@ class NcclCommunicator:
             self._comm = 0
 
 
-def holds_the_interpreter(devices: Any) -> list[Any]:
-    raise AssertionError(
-        "CuPy waits in ncclCommInitAll with the GIL held: no thread could end what hangs"
-    )
-
-
 class CupyModule:
     """The module's functions and its communicators, for one process."""
 
@@ -129,9 +99,7 @@ class CupyModule:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        kind = type("NcclCommunicator", (NcclCommunicator,), {"_state": state})
-        self.NcclCommunicator: Any = kind
-        kind.initAll = staticmethod(holds_the_interpreter)  # type: ignore[attr-defined]
+        self.NcclCommunicator: Any = type("Own", (NcclCommunicator,), {"_state": state})
 
     def get_version(self) -> int:
         return self._state.world.version

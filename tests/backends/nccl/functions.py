@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from .process import (
     INTERNAL,
     INVALID_ARGUMENT,
     MEANINGS,
+    OWN_ARGUMENTS,
     SUCCESS,
     UNHANDLED_CUDA,
     Group,
@@ -59,26 +59,13 @@ def guarded(process: State, function: Callable[..., int]) -> Callable[..., int]:
     return call
 
 
-OWN_ARGUMENTS = {
-    "ncclAllReduce": "source target count dtype op",
-    "ncclReduce": "source target count dtype op peer",
-    "ncclReduceScatter": "source target count dtype op",
-    "ncclBroadcast": "source target count dtype peer",
-    "ncclAllGather": "source target count dtype",
-    "ncclAlltoAll": "source target count dtype",
-    "ncclGather": "source target count dtype peer",
-    "ncclScatter": "source target count dtype peer",
-    "ncclSend": "source count dtype peer",
-    "ncclRecv": "target count dtype peer",
-}
-"""What each call that moves data takes before its communicator and stream; peer: or the root."""
-
-
 class Functions:
     """What the C functions do; names and arguments are the header's."""
 
     def __init__(self, process: State) -> None:
         self.p = process
+        self.ncclCommDestroy, self.ncclCommAbort = process.destroy, process.abort
+        self.ncclGroupStart = process.group_start
 
     def _text(self, text: bytes) -> int:
         held = self.p.texts.setdefault(text, ctypes.create_string_buffer(text))
@@ -154,12 +141,6 @@ class Functions:
         answer[0] = member.state
         return SUCCESS
 
-    def ncclCommDestroy(self, comm: int) -> int:  # noqa: N802
-        return self.p.destroy(comm)
-
-    def ncclCommAbort(self, comm: int) -> int:  # noqa: N802
-        return self.p.abort(comm)
-
     # -- memory and ops ------------------------------------------------------------------------------------
 
     def ncclMemAlloc(self, held: Any, size: int) -> int:  # noqa: N802
@@ -215,7 +196,6 @@ class Functions:
             return SUCCESS
         if address not in self.p.nccl_memory:
             return self.p.fail(INVALID_ARGUMENT, f"window: {address:#x} is not of ncclMemAlloc")
-        self.p.window_flags.append(flags)
         number = member.windows
         member.windows += 1
         with self.p.world.changed:
@@ -276,9 +256,6 @@ class Functions:
 
     # -- groups and collectives ----------------------------------------------------------------------------
 
-    def ncclGroupStart(self) -> int:  # noqa: N802
-        return self.p.group_start()
-
     def ncclGroupEnd(self) -> int:  # noqa: N802
         return self.p.group_end()[0]
 
@@ -291,22 +268,10 @@ class Functions:
         info.contents.estimated_time = seconds * 1e6 if seconds > 0 else -1.0
         return result
 
-    def _collective(self, name: str, *arguments: int) -> int:
-        *own, comm, stream = arguments
-        by_name = dict(zip(OWN_ARGUMENTS[name].split(), own, strict=True))
-        source, target = by_name.get("source", 0), by_name.get("target", 0)
-        rest = (
-            by_name["count"],
-            by_name["dtype"],
-            by_name.get("op", -1),
-            by_name.get("peer", -1),
-        )
-        return self.p.collective(name, (source, target, *rest), comm, stream)
-
     def __getattr__(self, name: str) -> Callable[..., int]:
         """Calls that move data; with a CollectiveConfig, once what they are given is looked at."""
         if name in OWN_ARGUMENTS:
-            return partial(self._collective, name)
+            return lambda *given: self.p.moved(name, given[-2], (*given[:-2], given[-1]))
         plain, ending, rest = name.rpartition("Config")
         if plain not in CONFIGURABLE or ending + rest != "Config":
             raise AttributeError(name)
@@ -324,7 +289,6 @@ class Functions:
                     INVALID_ARGUMENT,
                     f'algSelection "{algorithms}" cannot be honored for {plain}',
                 )
-            self.p.selected.append((plain, algorithms, settings.CTAPolicy))
             return int(getattr(self, plain)(*arguments[:-1]))
 
         return configured

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,20 @@ MEANINGS = {
 }
 
 POINT_TO_POINT = ("ncclSend", "ncclRecv", "ncclAlltoAll", "ncclGather", "ncclScatter")
+
+OWN_ARGUMENTS = {
+    "ncclAllReduce": "source target count dtype op",
+    "ncclReduce": "source target count dtype op peer",
+    "ncclReduceScatter": "source target count dtype op",
+    "ncclBroadcast": "source target count dtype peer",
+    "ncclAllGather": "source target count dtype",
+    "ncclAlltoAll": "source target count dtype",
+    "ncclGather": "source target count dtype peer",
+    "ncclScatter": "source target count dtype peer",
+    "ncclSend": "source count dtype peer",
+    "ncclRecv": "target count dtype peer",
+}
+"""What each call that moves data takes before its communicator and stream; peer: or the root."""
 
 UNIQUE_ID_BYTES = 128
 
@@ -106,9 +120,8 @@ class State:
     """One process's NCCL and CUDA. ``cupy``: major version of the CuPy that is stood in for.
 
     refuse: C functions that fail, with the result and words of each. registers: NCCL can use memory directly;
-    where not, it succeeds all the same. algorithms: tags of what a call may be told to take. selected: what
-    calls were told, as (function, algSelection, CTA policy). parameters: what it tells of, with the values in
-    effect.
+    where not, it succeeds all the same. algorithms: tags of what a call may be told to take. parameters: what it
+    tells of, with the values in effect.
     """
 
     def __init__(
@@ -131,9 +144,7 @@ class State:
         self.texts: dict[bytes, Any] = {}
         self.log: list[str] = []
         self.exceptions: list[Exception] = []
-        self.window_flags: list[int] = []
         self.algorithms = {tag for tag in ALGORITHM_TAGS if tag.startswith(("RING", "TREE"))}
-        self.selected: list[tuple[str, str, int]] = []
         self.parameters = {b"NCCL_DEBUG": b"WARN", b"NCCL_SET_THREAD_NAME": b"FALSE"}
         self.left_over: list[tuple[Member, Request, int]] = []
 
@@ -406,26 +417,27 @@ class State:
 
         return self.alone(join), made[0]
 
-    def collective(
-        self,
-        name: str,
-        arguments: tuple[int, int, int, int, int, int],
-        handle: int,
-        stream: int,
-    ) -> int:
-        """Any call that moves data: source, target, count, type, op or -1, root or peer or -1."""
+    def moved(self, name: str, handle: int, given: Sequence[int]) -> int:
+        """Any call that moves data; given: what OWN_ARGUMENTS says, and the stream."""
         if name in self.refuse:
             return self.alone(lambda: self.fail(*self.refuse[name]))
-        return self.alone(lambda: self._collective(name, arguments, handle, stream))
+        words = (*OWN_ARGUMENTS[name].split(), "stream")
+        return self.alone(
+            lambda: self._moved(name, handle, **dict(zip(words, given, strict=True)))
+        )
 
-    def _collective(
+    def _moved(
         self,
         name: str,
-        arguments: tuple[int, int, int, int, int, int],
         handle: int,
+        count: int,
+        dtype: int,
         stream: int,
+        source: int = 0,
+        target: int = 0,
+        op: int = -1,
+        peer: int = -1,
     ) -> int:
-        source, target, count, dtype, op, peer = arguments
         member, result = self.ready(handle)
         if member is None:
             return result

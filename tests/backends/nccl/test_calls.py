@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import inspect
 import json
 from itertools import pairwise
 from typing import Any
@@ -21,8 +20,10 @@ from ccbench.backends.nccl.dialects import (
     nccl_version_text,
 )
 
-from .computing import FakeBlas
+from .computing import GEMM
+from .cupy_module import MOVING
 from .double import Process, World
+from .process import OWN_ARGUMENTS
 from .record import RECORDED
 
 KINDS = {
@@ -152,26 +153,26 @@ def test_the_double_has_the_functions_of_its_version(facts: dict[str, Any]) -> N
 
 @each_cupy
 def test_cublas_is_asked_as_cupy_has_it(facts: dict[str, Any]) -> None:
-    for name, arguments in facts["cublas"].items():
-        parameters = inspect.signature(
-            getattr(FakeBlas(Process(World()).runtime), name)
-        ).parameters
-        assert list(parameters) == arguments, name
+    assert facts["cublas"] == {"create": [], "destroy": ["handle"], "gemmEx": GEMM}
+
+
+WORDS = {
+    "sendbuf": "source",
+    "recvbuf": "target",
+    "recvcount": "count",
+    "datatype": "dtype",
+    "root": "peer",
+}
 
 
 @each_cupy
 def test_the_double_takes_what_cupy_takes(facts: dict[str, Any]) -> None:
     module = Process(World(), cupy=int(facts["cupy"].split(".")[0])).module
-    methods = {name for name in dir(module.NcclCommunicator) if not name.startswith("_")} - {
-        "comm"
-    }
-    assert methods <= set(facts["methods"])
-    assert set(BY_CUPY.values()) <= methods
-    for name in methods:
-        parameters = inspect.signature(getattr(module.NcclCommunicator, name)).parameters
-        assert [parameter for parameter in parameters if parameter != "self"] == facts[
-            "methods"
-        ][name], name
+    assert set(BY_CUPY.values()) <= MOVING.keys()
+    for name, native in MOVING.items():
+        ours = [WORDS.get(word.replace("buff", "buf"), word) for word in facts["methods"][name]]
+        assert ours == [*OWN_ARGUMENTS[native].split(), "stream"], name
+    assert facts["methods"]["destroy"] == facts["methods"]["abort"] == []
     named = {name for name in dir(module) if not name.startswith("_")}
     assert named <= set(facts["module"])
     assert module.get_build_version() == facts["build_version"]

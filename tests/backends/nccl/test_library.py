@@ -24,7 +24,6 @@ from ccbench.backends.nccl.library import (
     loaded_library,
     open_by_cupy,
 )
-from ccbench.dtypes import numpy_dtype
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.machine.files import Files
 from tests.backends.cuda.emulated import CudaError
@@ -53,18 +52,6 @@ class Bench:
         address = self.process.runtime.malloc(values.nbytes)
         self.world.view(address, values.nbytes, device)[...] = values.view(np.uint8)
         return address
-
-    def read(self, address: int, dtype: str, count: int, device: int) -> NDArray[Any]:
-        kind = numpy_dtype(dtype)
-        values: NDArray[Any] = (
-            self.world.view(address, count * kind.itemsize, device).copy().view(kind)
-        )
-        return values
-
-    def wait(self) -> None:
-        for stream in self.streams:
-            self.process.runtime.streamSynchronize(stream)
-        assert self.process.exceptions == []
 
     def close(self) -> None:
         for comm in self.comms:

@@ -27,7 +27,12 @@ SAMPLING = Sampling(
 
 
 def case_of(
-    backend: str, collective: str, algorithm: str, ranks: int, count: int = 777, **changes: Any
+    backend: str,
+    collective: str,
+    algorithm: str = "default",
+    ranks: int = 4,
+    count: int = 777,
+    **changes: Any,
 ) -> Case:
     """A case of ``count`` elements of float32, with ``changes``; its root is the last rank of a group."""
     row = row_of(collective)

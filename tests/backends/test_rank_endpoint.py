@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from ccbench.backends.rank_endpoint import (
     Call,
     RankEndpoint,
 )
-from ccbench.cases.axes import Case
+from tests.backends.measuring import case_of
 
 
 class Mirror:
@@ -56,22 +57,7 @@ class Copying(RankEndpoint):
         """Nobody is late."""
 
 
-def case(name: str = "broadcast", **changes: object) -> Case:
-    fields: dict[str, object] = {
-        "suite": "s",
-        "backend": "mpi",
-        "collective": name,
-        "algorithm": "default",
-        "dtype": "float32",
-        "op": "none",
-        "size_bytes": 256,
-        "count": 64,
-        "ranks": 2,
-        "root": 0,
-        **changes,
-    }
-    return Case(**fields)  # type: ignore[arg-type]  # a dictionary has one type of values
-
+case = partial(case_of, "mpi", "broadcast", "default", 2, 64, root=0)
 
 MEMORY = Copying(Mirror(["a"])).memory
 

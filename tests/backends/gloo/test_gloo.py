@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
 from ccbench.backends.gloo import BACKEND, REDUCE_OPS, addresses_by_interface, meet
-from ccbench.cases.axes import NO_OP, NO_ROOT, UNEVEN, Case
+from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
-from ccbench.collectives import collective as row_of
-from ccbench.dtypes import CPU_DTYPES, item_bytes
+from ccbench.dtypes import CPU_DTYPES
 from ccbench.runner.measure import RankResult
+from tests.backends import measuring
 
 from .team import PipedExchange, measured, measured_with_facts, on_ranks
 
@@ -25,29 +25,15 @@ ELEMENTS = 129
 HALVES, COLUMNS = "rank // 2", "rank % 2"
 
 
-def case_of(collective: str, ranks: int, **changes: object) -> Case:
-    row = row_of(collective)
-    dtype = str(changes.get("dtype", "float32"))
-    plain = Case(
-        suite="test",
-        backend="gloo",
-        collective=collective,
-        algorithm="default",
-        dtype=dtype,
-        op="sum" if row.reduces else NO_OP,
-        size_bytes=row.size_bytes(ELEMENTS, ranks, item_bytes(dtype)),
-        count=ELEMENTS if row.moves_data else 0,
-        ranks=ranks,
-        root=ranks - 1 if row.rooted else NO_ROOT,
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+def case_of(collective: str, ranks: int, count: int = ELEMENTS, **changes: Any) -> Case:
+    return measuring.case_of("gloo", collective, "default", ranks, count, **changes)
 
 
 def every_case(ranks: int) -> list[Case]:
     cases = []
     for name, row in COLLECTIVES.items():
         cases += [case_of(name, ranks, in_place=in_place) for in_place in (False, True)]
-        cases.append(case_of(name, ranks, count=0, size_bytes=0))
+        cases.append(case_of(name, ranks, count=0))
         if row.reduces:
             everything = product(REDUCE_OPS, (False, True), ("float32", "int32"))
             cases += [
@@ -80,7 +66,7 @@ def test_every_case_that_is_offered_gives_the_right_result(ranks: int) -> None:
 def test_groups_and_pairs_communicate_among_themselves() -> None:
     cases = [
         case_of("all_reduce", 4, groups="rank // 2"),
-        case_of("all_gather", 4, groups="rank % 2", size_bytes=2 * 4 * ELEMENTS),
+        case_of("all_gather", 4, groups="rank % 2"),
         case_of("broadcast", 4, groups="rank % 2", root=1),
         case_of("reduce_scatter", 4, groups="rank % 2", op="min", in_place=True),
         case_of("send_recv", 4, pair="0>3"),
@@ -233,7 +219,7 @@ def test_loopback_comes_last_among_the_interfaces() -> None:
     ],
 )
 def test_what_gloo_lacks_is_refused_with_a_reason(
-    name: str, changes: dict[str, object], reason: str
+    name: str, changes: dict[str, Any], reason: str
 ) -> None:
     assert reason in (BACKEND.unsupported(case_of(name, 2, **changes)) or "")
 

@@ -25,26 +25,9 @@ from ccbench.backends.kernels.layout import (
     work_areas,
 )
 from ccbench.backends.kernels.traffic import Traffic, blocks_for
-from ccbench.cases.axes import NO_ROOT, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
-
-
-def case_of(collective: str, ranks: int, count: int, in_place: bool) -> Case:
-    root = ranks - 1 if COLLECTIVES[collective].rooted else NO_ROOT
-    return Case(
-        "s",
-        "cuda",
-        collective,
-        "ring",
-        "int32",
-        "sum",
-        0,
-        count,
-        ranks,
-        root=root,
-        in_place=in_place,
-    )
+from tests.backends.measuring import case_of
 
 
 @given(
@@ -56,7 +39,7 @@ def case_of(collective: str, ranks: int, count: int, in_place: bool) -> Case:
 def test_out_of_place_buffers_lie_apart(
     collective: str, ranks: int, rank: int, count: int
 ) -> None:
-    case = case_of(collective, ranks, count, in_place=False)
+    case = case_of("cuda", collective, "ring", ranks, count, dtype="int32")
     buffers = rank_buffers(case, rank % ranks)
     assert all_buffers(case)[rank % ranks] == buffers
     row = COLLECTIVES[collective]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,7 +31,7 @@ def four() -> Iterator[WorkerTeam]:
     assert traces.all_gone(pids)
 
 
-def ran(opened: WorkerTeam, name: str, **changes: object) -> Measurement:
+def ran(opened: WorkerTeam, name: str, **changes: Any) -> Measurement:
     rooted = COLLECTIVES[name].rooted
     case = case_of(name, **{"ranks": 4, "root": 1 if rooted else -1, **changes})
     assert BACKEND.unsupported(case) is None
@@ -113,7 +114,7 @@ def test_every_collective_is_what_runs_beside(four: WorkerTeam, name: str) -> No
 
 
 def test_both_wait_for_different_ranks_where_a_group_is_alone(four: WorkerTeam) -> None:
-    alone = {"groups": "rank // 2", "active_group": 1}
+    alone: dict[str, Any] = {"groups": "rank // 2", "active_group": 1}
     measurement = ran(
         four, "all_reduce", concurrent="all_gather on rank % 2", in_place=True, **alone
     )
@@ -126,7 +127,7 @@ def test_both_wait_for_different_ranks_where_a_group_is_alone(four: WorkerTeam) 
 
 # -- refusals ---------------------------------------------------------------------------------------------
 
-BESIDE = {"concurrent": "all_gather"}
+BESIDE: dict[str, Any] = {"concurrent": "all_gather"}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ BESIDE = {"concurrent": "all_gather"}
     ],
 )
 def test_what_cannot_be_is_refused_with_a_cure(
-    name: str, changes: dict[str, object], words: str
+    name: str, changes: dict[str, Any], words: str
 ) -> None:
     assert words in (BACKEND.unsupported(case_of(name, **changes)) or "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,6 @@ from ccbench.backends.mpi.device import (
 )
 from ccbench.backends.mpi.library import MpiLibrary, installed, local_launch
 from ccbench.backends.prerequisites import driver_missing
-from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
@@ -49,8 +49,7 @@ def team(*options: str, ranks: int = 2, pinned: bool = True) -> WorkerTeam:
     return WorkerTeam("mpi", ranks, replace(local, command=command, pinned=pinned), ON_DEVICES)
 
 
-def device_case(name: str, **changes: object) -> Case:
-    return case_of(name, memory="device", **changes)
+device_case = partial(case_of, memory="device")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +83,7 @@ def test_every_collective_is_right_on_device_memory(
 @pytest.mark.parametrize("size_bytes", [4, 100_000, 3 << 20])
 @pytest.mark.parametrize("name", ["all_reduce", "broadcast"])
 def test_memory_grows_with_the_cases(pair: WorkerTeam, name: str, size_bytes: int) -> None:
-    case = device_case(name, size_bytes=size_bytes, count=size_bytes // 4)
+    case = device_case(name, count=size_bytes // 4)
     measurement = pair.run(case, SHORT)
     assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0)
 
@@ -101,7 +100,7 @@ def test_what_does_not_fit_a_device_is_out_of_memory_on_all_ranks_and_the_team_g
     pair: WorkerTeam,
 ) -> None:
     count = 40 << 20
-    measurement = pair.run(device_case("all_reduce", size_bytes=4 * count, count=count), SHORT)
+    measurement = pair.run(device_case("all_reduce", count=count), SHORT)
     assert measurement.status is Status.OUT_OF_MEMORY
     assert " of GPU 0000:00:00.0 of " in measurement.detail
     assert pair.run(device_case("all_reduce"), SHORT).status is Status.OK

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -19,12 +20,12 @@ from ccbench.backends.mpi.calls import FROM_C, FROM_PYTHON, LARGEST_COUNT, OPS
 from ccbench.backends.mpi.endpoint import NOT_IN_C, MpiEndpoint
 from ccbench.backends.mpi.library import installed
 from ccbench.backends.rank_endpoint import RankBuffers, Setup
-from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
-from ccbench.collectives import COLLECTIVES, SETUPS, collective
+from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import OPEN_MPI
 from ccbench.runner.workers.team import WorkerTeam, open_team
+from tests.backends import measuring
 from tests.faults import traces
 
 pytestmark = pytest.mark.skipif(
@@ -53,23 +54,7 @@ def team(ranks: int = 2, *, environment: tuple[tuple[str, str], ...] = ()) -> Wo
     return opened
 
 
-def case_of(name: str, **changes: object) -> Case:
-    row = collective(name)
-    count = row.count_for(2048, 2, 4)
-    fields: dict[str, object] = {
-        "suite": "s",
-        "backend": "mpi",
-        "collective": name,
-        "algorithm": "default",
-        "dtype": "float32",
-        "op": "sum" if row.reduces else "none",
-        "size_bytes": row.size_bytes(count, 2, 4),
-        "count": count,
-        "ranks": 2,
-        "root": 0 if row.rooted else -1,
-        **changes,
-    }
-    return Case(**fields)  # type: ignore[arg-type]  # a dictionary has one type of values
+case_of = partial(measuring.case_of, "mpi", ranks=2, count=512)
 
 
 @pytest.fixture(scope="module")

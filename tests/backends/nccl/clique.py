@@ -7,6 +7,7 @@ NCCL's documentation has it; what does not match is an error, where NCCL would h
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from ccbench.dtypes import numpy_dtype
 
-from .devices import LAUNCH_FAILURE, DeviceFailure, Task, World, cost_seconds
+from .devices import Task, World, cost_seconds
 
 DTYPE_NAMES = (
     "int8",
@@ -153,12 +154,7 @@ class Clique:
         if self.sends[between] and self.receives[between]:
             sent, received = self.sends[between].popleft(), self.receives[between].popleft()
             sent.done = received.done = True
-            if (sent.count, sent.dtype) != (received.count, received.dtype):
-                raise DeviceFailure(
-                    LAUNCH_FAILURE,
-                    f"rank {between[0]} sends {sent.count} of type {sent.dtype}, "
-                    f"rank {between[1]} expects {received.count} of type {received.dtype}",
-                )
+            assert (sent.count, sent.dtype) == (received.count, received.dtype), between
             self._write(received, self._read(sent, sent.count))
             spend([sent, received], sent.count * item_bytes(sent))
 
@@ -179,13 +175,17 @@ class Clique:
             request.done = True
         first = requests[0]
         for rank, request_of_peer in enumerate(requests):
-            if request_of_peer.agreed != first.agreed:
-                raise DeviceFailure(
-                    LAUNCH_FAILURE,
-                    f"rank {rank} calls {request_of_peer.agreed}, rank 0 calls {first.agreed}",
-                )
+            assert request_of_peer.agreed == first.agreed, f"rank {rank} calls another"
         spend(requests, self.bytes_of(first))
-        for request_of_rank, result in zip(requests, self._results(requests), strict=True):
+        results = moved(
+            first.name,
+            self.ranks,
+            first.count,
+            first.peer,
+            lambda rank, count: self._read(requests[rank], count),
+            [request.op or SUM for request in requests],
+        )
+        for request_of_rank, result in zip(requests, results, strict=True):
             if result is not None:
                 self._write(request_of_rank, result)
 
@@ -194,42 +194,35 @@ class Clique:
         blocked = request.name not in ("ncclAllReduce", "ncclReduce", "ncclBroadcast")
         return request.count * item_bytes(request) * (self.ranks if blocked else 1)
 
-    def _combined(self, requests: list[Request], count: int) -> Array:
-        return reduced(
-            [self._read(request, count) for request in requests],
-            [request.op or SUM for request in requests],
-        )
 
-    def _together(self, requests: list[Request], count: int) -> Array:
-        return np.concatenate([self._read(request, count) for request in requests])
+def moved(
+    name: str,
+    ranks: int,
+    count: int,
+    root: int,
+    read: Callable[[int, int], Array],
+    ops: Sequence[Reduction],
+) -> list[Array | None]:
+    """What every rank gets, None for nothing. read: of a rank, so many elements."""
 
-    def _results(self, requests: list[Request]) -> list[Array | None]:
-        """What every rank gets, None for nothing."""
-        ranks, name, count, root = (
-            self.ranks,
-            requests[0].name,
-            requests[0].count,
-            requests[0].peer,
+    def together(elements: int) -> list[Array]:
+        return [read(rank, elements) for rank in range(ranks)]
+
+    if name == "ncclReduceScatter":
+        return list(reduced(together(count * ranks), ops).reshape(ranks, count))
+    if name == "ncclScatter":
+        return list(read(root, count * ranks).reshape(ranks, count))
+    if name == "ncclAlltoAll":
+        blocks = np.concatenate(together(count * ranks)).reshape(ranks, ranks, count)
+        return list(blocks.swapaxes(0, 1))
+    if name in ("ncclAllReduce", "ncclReduce"):
+        whole = reduced(together(count), ops)
+    else:
+        whole = (
+            read(root, count) if name == "ncclBroadcast" else np.concatenate(together(count))
         )
-        if name == "ncclReduceScatter":
-            return list(self._combined(requests, count * ranks).reshape(ranks, count))
-        if name == "ncclScatter":
-            return list(self._read(requests[root], count * ranks).reshape(ranks, count))
-        if name == "ncclAlltoAll":
-            return list(
-                self._together(requests, count * ranks)
-                .reshape(ranks, ranks, count)
-                .swapaxes(0, 1)
-            )
-        whole = {
-            "ncclAllReduce": lambda: self._combined(requests, count),
-            "ncclReduce": lambda: self._combined(requests, count),
-            "ncclBroadcast": lambda: self._read(requests[root], count),
-            "ncclAllGather": lambda: self._together(requests, count),
-            "ncclGather": lambda: self._together(requests, count),
-        }[name]()
-        everybody = name not in ("ncclReduce", "ncclGather")
-        return [whole if everybody or rank == root else None for rank in range(ranks)]
+    everybody = name not in ("ncclReduce", "ncclGather")
+    return [whole if everybody or rank == root else None for rank in range(ranks)]
 
 
 def spend(requests: list[Request], size_bytes: int) -> None:
@@ -244,7 +237,7 @@ def item_bytes(request: Request) -> int:
     return int(numpy_dtype(DTYPE_NAMES[request.dtype]).itemsize)
 
 
-def reduced(inputs: list[Array], ops: list[Reduction]) -> Array:
+def reduced(inputs: Sequence[Array], ops: Sequence[Reduction]) -> Array:
     """The inputs combined in rank order: whole numbers wrap around, small floats are added in float32.
 
     avg is what NCCL makes of it (src/enqueue.cc, hostToDevRedOp): of whole numbers the sum, divided towards

@@ -37,19 +37,11 @@ COMPARE = "compare"
 NOT_READY = 600
 """cudaErrorNotReady."""
 
-ILLEGAL_STATE, ILLEGAL_ADDRESS, LAUNCH_FAILURE = 401, 700, 719
+ILLEGAL_STATE, LAUNCH_FAILURE = 401, 719
 LATENCY_SECONDS = 10e-6
 BYTES_PER_SECOND = 100e9
 COMPUTING_SECONDS = 20e-6
 """Of one repetition of any computation."""
-
-
-class DeviceFailure(CudaError):
-    """A CUDA error with words: what the device could not do."""
-
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(status)
-        self.args = (f"cudaError {status}: {words}",)
 
 
 class Task:
@@ -139,7 +131,7 @@ class World:
         self.streams: dict[int, Stream] = {}
         self.events: dict[int, Event] = {}
         self.memory: dict[int, tuple[int, int]] = {}
-        self.failure: DeviceFailure | None = None
+        self.failure: Exception | None = None
         self.seconds = 0.0
         self.processes = 0
         self.stopped: set[int] = set()
@@ -150,21 +142,16 @@ class World:
     # -- memory --------------------------------------------------------------------------------------------
 
     def view(self, address: int, size_bytes: int, device: int) -> NDArray[np.uint8]:
-        """The bytes there; DeviceFailure where they are not all of one allocation on ``device``."""
+        """The bytes there; AssertionError where they are not all of one allocation on ``device``."""
         if size_bytes == 0:
             return np.empty(0, np.uint8)
         for start, (length, owner) in self.memory.items():
             if start <= address and address + size_bytes <= start + length:
-                if owner != device:
-                    raise DeviceFailure(
-                        ILLEGAL_ADDRESS, f"{address:#x} is on device {owner}, not {device}"
-                    )
+                assert owner == device, f"{address:#x} is on device {owner}, not {device}"
                 return np.ctypeslib.as_array(
                     (ctypes.c_uint8 * size_bytes).from_address(address)
                 )
-        raise DeviceFailure(
-            ILLEGAL_ADDRESS, f"{size_bytes} bytes at {address:#x} are not allocated"
-        )
+        raise AssertionError(f"{size_bytes} bytes at {address:#x} are not allocated")
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -188,7 +175,7 @@ class World:
         task.stream.seconds = max(task.stream.seconds, task.issued)
         try:
             over = task.attempt()
-        except DeviceFailure as failure:
+        except AssertionError as failure:
             self.failure = self.failure or failure
             over = True
         self.seconds = max(self.seconds, task.stream.seconds)
@@ -322,7 +309,7 @@ class WorldRuntime(EmulatedRuntime):
         if self.world.failure is not None:
             raise self.world.failure
         if not over:
-            raise DeviceFailure(LAUNCH_FAILURE, f"deadlock: {self.world.deadlocks[-1]}")
+            raise CudaError(LAUNCH_FAILURE)
 
     def deviceSynchronize(self) -> None:  # noqa: N802 - as CUDA spells it
         for stream in list(self.world.streams.values()):
@@ -332,7 +319,7 @@ class WorldRuntime(EmulatedRuntime):
     def streamQuery(self, stream: int) -> int:  # noqa: N802 - as CUDA spells it
         self.world.advance()
         if self.world.failure is not None:
-            return self.world.failure.status
+            raise self.world.failure
         return NOT_READY if self.world.streams[stream].queue else 0
 
     def streamWaitEvent(self, stream: int, event: int, flags: int = 0) -> None:  # noqa: N802

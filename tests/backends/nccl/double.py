@@ -18,19 +18,11 @@ from ccbench.backends.nccl.dialects import NCCL
 from ccbench.backends.nccl.library import Library
 
 from .cupy_module import CupyModule
-from .devices import DeviceFailure, World, WorldRuntime
+from .devices import World, WorldRuntime
 from .functions import NativeLibrary
 from .process import Member, State
 
-__all__ = [
-    "CupyModule",
-    "DeviceFailure",
-    "Member",
-    "NativeLibrary",
-    "Process",
-    "World",
-    "WorldRuntime",
-]
+__all__ = ["Member", "NativeLibrary", "Process", "World", "WorldRuntime"]
 
 
 class Process(State):

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-import struct
+import subprocess
 import sys
+import tempfile
 import warnings
 import zipfile
 from contextlib import suppress
@@ -94,25 +95,14 @@ def constants_of(header: str) -> dict[str, str]:
     return texts
 
 
-def exported(image: bytes) -> list[str]:
-    """Names of the functions that an ELF library of 64 bits exports and that begin with nccl."""
-    (offset,) = struct.unpack_from("<Q", image, 0x28)
-    size, count = struct.unpack_from("<HH", image, 0x3A)
-    sections = [
-        struct.unpack_from("<IIQQQQIIQQ", image, offset + size * index)
-        for index in range(count)
-    ]
-    names = []
-    for _, kind, _, _, start, length, link, _, _, entry in sections:
-        if kind != 11:  # SHT_DYNSYM
-            continue
-        strings = sections[link][4]
-        for at in range(start, start + length, entry):
-            name, info, _, section, value, _ = struct.unpack_from("<IBBHQQ", image, at)
-            if info & 15 == 2 and section and value:  # STT_FUNC, defined here
-                end = image.index(b"\0", strings + name)
-                names.append(image[strings + name : end].decode())
-    return sorted(name for name in set(names) if name.startswith("nccl"))
+def exported(library: bytes) -> list[str]:
+    """Names of the functions that a library exports and that begin with nccl."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(library)
+        file.flush()
+        words = ["nm", "--dynamic", "--defined-only", file.name]
+        listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return sorted(set(re.findall(r" T (nccl\w+)", listed)))
 
 
 def record_wheel(wheel: Path) -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 from ccbench.backends.nccl.dialects import Dialect
 from ccbench.dtypes import numpy_dtype
 
-BLOCKS = ("ncclAllGather", "ncclReduceScatter", "ncclAlltoAll")
+from .clique import Reduction, moved
 
 
 class Meetings:
@@ -52,10 +52,11 @@ class Spoken:
             if ours in self.refuse:
                 return self.refuse[ours]
             try:
-                by_word = dict(zip(words, arguments, strict=True))
-                return int(
-                    getattr(self, ours, self._moves)(**{"name": ours, **tidy(by_word)}) or 0
-                )
+                by_word = {
+                    word.replace("*", "_at"): value
+                    for word, value in zip(words, arguments, strict=True)
+                }
+                return int(getattr(self, ours, self._moves)(name=ours, **by_word) or 0)
             except threading.BrokenBarrierError:
                 return max(self.dialect.results)
 
@@ -128,51 +129,25 @@ class Spoken:
         types = {number: text for text, number in self.dialect.dtypes.items()}
         if dtype not in types:
             return self.dialect.refusals[0]
-        kind = numpy_dtype(types[dtype])
-        ranks, root = meetings.ranks, arguments.get("root", -1)
-        blocked = name in ("ncclReduceScatter", "ncclAlltoAll") or (
-            name == "ncclScatter" and rank == root
-        )
-        sends = (
-            arguments.get("send", arguments.get("buffer", 0))
-            if root in (-1, rank) or "op" in arguments
-            else 0
-        )
-        size = count * kind.itemsize
-        mine = ctypes.string_at(sends, size * (ranks if blocked else 1)) if sends else b""
-        by_rank = {
-            peer: np.frombuffer(raw, kind) for peer, raw in meetings.all_of(rank, mine).items()
-        }
-        if name in ("ncclAllReduce", "ncclReduce", "ncclReduceScatter"):
-            ops = {number: text for text, number in self.dialect.ops.items()}
-            adding = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-            result = by_rank[0].copy()
-            for peer in range(1, ranks):
-                result = adding[ops[arguments["op"]]](result, by_rank[peer]).astype(kind)
-            result = (
-                result[rank * count : (rank + 1) * count]
-                if name == "ncclReduceScatter"
-                else result
-            )
-        elif name == "ncclAllGather":
-            result = np.concatenate([by_rank[peer] for peer in range(ranks)])
-        elif name == "ncclAlltoAll":
-            result = np.concatenate(
-                [by_rank[peer][rank * count : (rank + 1) * count] for peer in range(ranks)]
-            )
-        else:
-            result = (
-                by_rank[root]
-                if name == "ncclBroadcast"
-                else by_rank[root][rank * count : (rank + 1) * count]
-            )
-        if name != "ncclReduce" or rank == root:
-            into = arguments.get("recv", arguments.get("buffer", 0))
+        kind, ranks, root = numpy_dtype(types[dtype]), meetings.ranks, arguments.get("root", -1)
+        own = arguments.get("buffer", 0)
+        sends, into = arguments.get("send", own), arguments.get("recv", own)
+        blocked = name in ("ncclReduceScatter", "ncclAlltoAll", "ncclScatter")
+        sent = count * kind.itemsize * (ranks if blocked else 1)
+        idle = name == "ncclScatter" and rank != root
+        mine = b"" if idle else ctypes.string_at(sends, sent)
+        by_rank = meetings.all_of(rank, mine)
+        ops = {number: text for text, number in self.dialect.ops.items()}
+        op = Reduction(ops[arguments["op"]] if "op" in arguments else "sum")
+        result = moved(
+            name,
+            ranks,
+            count,
+            root,
+            lambda peer, _: np.frombuffer(by_rank[peer], kind),
+            [op] * ranks,
+        )[rank]
+        if result is not None:
             ctypes.memmove(into, result.tobytes(), result.nbytes)
         meetings.all_of(rank, None)
         return 0
-
-
-def tidy(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by names that Python takes: ``comm*`` is ``comm_at``."""
-    return {word.replace("*", "_at"): value for word, value in arguments.items()}

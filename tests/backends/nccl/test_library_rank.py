@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +26,9 @@ from ccbench.backends.nccl.collectives import Call, prepared
 from ccbench.backends.nccl.dialects import HCCL, ONECCL, RCCL, Dialect, functions
 from ccbench.backends.nccl.library import Library, LibraryFailed, open_by_loader
 from ccbench.backends.nccl.library_rank import LibraryRank
-from ccbench.cases.axes import NO_OP, NO_ROOT, Case
-from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import item_bytes
+from ccbench.cases.axes import NO_OP, Case
 from ccbench.errors import MissingDependency
+from tests.backends import measuring
 from tests.backends.measuring import measured
 
 from .double import Process, World
@@ -71,22 +71,7 @@ RANKS = 3
 Play = Callable[[LibraryRank], Any]
 
 
-def case_of(collective: str, **changes: Any) -> Case:
-    row, dtype = COLLECTIVES[collective], str(changes.get("dtype", "float32"))
-    ranks = changes.get("ranks", RANKS)
-    plain = Case(
-        "test",
-        "oneccl",
-        collective,
-        "default",
-        dtype,
-        "sum" if row.reduces else NO_OP,
-        row.size_bytes(37, ranks, item_bytes(dtype)),
-        37 if row.moves_data else 0,
-        ranks,
-        root=1 if row.rooted else NO_ROOT,
-    )
-    return replace(plain, **changes)
+case_of = partial(measuring.case_of, "oneccl", ranks=RANKS, count=37)
 
 
 def on_ranks(dialect: Dialect, play: Play, native: Any = None, device: Any = None) -> list[Any]:
@@ -127,7 +112,7 @@ def test_a_dialect_takes_one_table(dialect: Dialect, in_place: bool) -> None:
     cases = [case_of(name, in_place=in_place and name != "barrier") for name in names]
     cases += [
         case_of("all_reduce", dtype="int32", op="min"),
-        case_of("all_reduce", count=0, size_bytes=0),
+        case_of("all_reduce", count=0),
     ]
     all_right(dialect, cases)
 
@@ -324,7 +309,7 @@ def test_rccl_runs_as_nccl_does_under_its_own_name(tmp_path: Path) -> None:
     cuda = Cuda(process.runtime, process.runtime)
     library = Library(RCCL, process.native, process.module, process.runtime)
     endpoint = opened(Control(1, 64), cuda, library, {0: 0, 1: 1})
-    result, _ = measured(endpoint, case_of("all_gather", backend="rccl", ranks=2))
+    result, _ = measured(endpoint, measuring.case_of("rccl", "all_gather", ranks=2))
     assert result.mismatch is None
     assert endpoint.remark().startswith("RCCL 2.27.3, device time")
     endpoint.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -62,9 +63,7 @@ class NcclCommunicator:
                 f"Argument 'commId' has incorrect type (expected {expected.__name__}, "
                 f"got {type(commId).__name__})"
             )
-        if isinstance(commId, tuple) and not all(-128 <= byte <= 127 for byte in commId):
-            raise OverflowError("value too large to convert to char")
-        raw = commId if isinstance(commId, bytes) else bytes(byte & 0xFF for byte in commId)
+        raw = commId if isinstance(commId, bytes) else array("b", commId).tobytes()
         result, handle = self._state.init_rank(ndev, raw, rank)
         check_status(result)
         self._comm = handle

@@ -47,7 +47,7 @@ class NativeLibrary:
 
 
 def guarded(process: State, function: Callable[..., int]) -> Callable[..., int]:
-    """An exception cannot cross C: it is kept, and the call fails."""
+    """An exception cannot cross C: it is kept, and the call fails. What NCCL forbids is one, too."""
 
     def call(*arguments: Any) -> int:
         try:
@@ -86,11 +86,8 @@ class Functions:
     def ncclCommSplit(  # noqa: N802
         self, comm: int, colour: int, key: int, held: Any, config: int | None
     ) -> int:
-        member, result = self.p.ready(comm)
-        if member is None:
-            return result
-        if colour < NO_COLOUR:
-            return self.p.fail(INVALID_ARGUMENT, f"ncclCommSplit: invalid color {colour}")
+        member = self.p.ready(comm)
+        assert colour >= NO_COLOUR
         number = member.splits
         member.splits += 1
         with self.p.world.changed:
@@ -110,8 +107,7 @@ class Functions:
 
     def _split(self, group: Group, member: Member, number: int, colour: int, where: int) -> int:
         clique, what = member.clique, f"ncclCommSplit of rank {member.rank} waits for others"
-        if not self.p.world.wait_until(lambda: len(clique.parts[number]) == clique.ranks, what):
-            return self.p.fail(INTERNAL, f"deadlock: {what}")
+        assert self.p.world.wait_until(lambda: len(clique.parts[number]) == clique.ranks, what)
         holder = ctypes.c_void_p.from_address(where)
         if colour == NO_COLOUR:
             holder.value = None
@@ -128,15 +124,11 @@ class Functions:
         return self._answer(comm, answer, lambda member: member.rank)
 
     def _answer(self, comm: int, answer: Any, ask: Callable[[Member], int]) -> int:
-        member, result = self.p.ready(comm)
-        if member is not None:
-            answer[0] = ask(member)
-        return result
+        answer[0] = ask(self.p.ready(comm))
+        return SUCCESS
 
     def ncclCommGetAsyncError(self, comm: int, answer: Any) -> int:  # noqa: N802
         member = self.p.member(comm)
-        if member is None:
-            return self.p.fail(INVALID_ARGUMENT, "comm argument is NULL")
         self.p.world.advance()
         answer[0] = member.state
         return SUCCESS
@@ -153,49 +145,33 @@ class Functions:
         return SUCCESS
 
     def ncclMemFree(self, address: int) -> int:  # noqa: N802
-        registered = [
-            (*member.registered.values(), *member.in_graphs)
-            for member in self.p.members.values()
-        ]
-        if any(address in handles for handles in registered):
-            self.p.exceptions.append(
-                RuntimeError(f"{address:#x} is given back and still registered")
-            )
-        if self.p.nccl_memory.pop(address, None) is None:
-            return self.p.fail(
-                INVALID_ARGUMENT, f"ncclMemFree: {address:#x} is not of ncclMemAlloc"
-            )
+        for member in self.p.members.values():
+            assert address not in (*member.registered.values(), *member.in_graphs)
+        del self.p.nccl_memory[address]
         self.p.runtime.free(address)
         return SUCCESS
 
     def ncclCommRegister(self, comm: int, address: int, size: int, held: Any) -> int:  # noqa: N802
-        member, result = self.p.ready(comm)
-        if member is None:
-            return result
+        member = self.p.ready(comm)
         if self.p.registers:
             held[0] = handle = next(self.p.world.handles)
             member.registered[handle] = address
         return SUCCESS
 
     def ncclCommDeregister(self, comm: int, handle: int) -> int:  # noqa: N802
-        member, result = self.p.ready(comm)
-        if member is None:
-            return result
-        removed = member.registered.pop(handle, None) is not None
-        return SUCCESS if removed else self.p.fail(INVALID_ARGUMENT, "handle is not registered")
+        member = self.p.ready(comm)
+        del member.registered[handle]
+        return SUCCESS
 
     ncclCommWindowDeregister = ncclCommDeregister  # noqa: N815
 
     def ncclCommWindowRegister(  # noqa: N802
         self, comm: int, address: int, size: int, held: Any, flags: int
     ) -> int:
-        member, result = self.p.ready(comm)
-        if member is None:
-            return result
+        member = self.p.ready(comm)
         if not self.p.registers:
             return SUCCESS
-        if address not in self.p.nccl_memory:
-            return self.p.fail(INVALID_ARGUMENT, f"window: {address:#x} is not of ncclMemAlloc")
+        assert address in self.p.nccl_memory
         number = member.windows
         member.windows += 1
         with self.p.world.changed:
@@ -206,23 +182,17 @@ class Functions:
         return self._later(lambda _: self._window(member, number, handle, where))
 
     def _window(self, member: Member, number: int, handle: int, where: int) -> int:
-        sizes, what = (
-            member.clique.windows[number],
-            f"ncclCommWindowRegister of rank {member.rank} waits",
-        )
-        if not self.p.world.wait_until(lambda: len(sizes) == member.clique.ranks, what):
-            return self.p.fail(INTERNAL, f"deadlock: {what}")
-        if len(set(sizes.values())) > 1:
-            return self.p.fail(INVALID_ARGUMENT, f"window sizes differ between ranks: {sizes}")
+        sizes = member.clique.windows[number]
+        what = f"ncclCommWindowRegister of rank {member.rank} waits"
+        assert self.p.world.wait_until(lambda: len(sizes) == member.clique.ranks, what)
+        assert len(set(sizes.values())) == 1
         ctypes.c_void_p.from_address(where).value = handle
         return SUCCESS
 
     def ncclRedOpCreatePreMulSum(  # noqa: N802
         self, held: Any, scalar: int, dtype: int, residence: int, comm: int
     ) -> int:
-        member, result = self.p.ready(comm)
-        if member is None:
-            return result
+        member = self.p.ready(comm)
         kind = numpy_dtype(DTYPE_NAMES[dtype])
         value = np.frombuffer(ctypes.string_at(scalar, kind.itemsize), kind)[0]
         held[0] = number = next(self.p.world.handles)
@@ -230,15 +200,9 @@ class Functions:
         return SUCCESS
 
     def ncclRedOpDestroy(self, op: int, comm: int) -> int:  # noqa: N802
-        member, result = self.p.ready(comm)
-        if member is None:
-            return result
-        removed = member.ops.pop(op, None) is not None
-        return (
-            SUCCESS
-            if removed
-            else self.p.fail(INVALID_ARGUMENT, f"operation {op} is not there")
-        )
+        member = self.p.ready(comm)
+        del member.ops[op]
+        return SUCCESS
 
     # -- parameters ----------------------------------------------------------------------------------------
 
@@ -249,8 +213,6 @@ class Functions:
         return SUCCESS
 
     def ncclParamGetParameter(self, key: bytes, value: Any, length: Any) -> int:  # noqa: N802
-        if key not in self.p.parameters:
-            return self.p.fail(INVALID_ARGUMENT, f"{key!r} is no parameter")
         value[0], length[0] = self.p.parameters[key], len(self.p.parameters[key])
         return SUCCESS
 
@@ -260,10 +222,8 @@ class Functions:
         return self.p.group_end()[0]
 
     def ncclGroupSimulateEnd(self, info: Any) -> int:  # noqa: N802
-        if info.contents.magic != SIMULATION_MAGIC or info.contents.size != ctypes.sizeof(
-            info.contents
-        ):
-            return self.p.fail(INVALID_ARGUMENT, "ncclSimInfo_t argument not initialized")
+        size = ctypes.sizeof(info.contents)
+        assert (info.contents.magic, info.contents.size) == (SIMULATION_MAGIC, size)
         result, seconds = self.p.group_end(simulate=True)
         info.contents.estimated_time = seconds * 1e6 if seconds > 0 else -1.0
         return result
@@ -278,10 +238,8 @@ class Functions:
 
         def configured(*arguments: int) -> int:
             settings = CollectiveConfig.from_address(arguments[-1])
-            if settings.magic != CONFIG_MAGIC or settings.size < ctypes.sizeof(
-                CollectiveConfig
-            ):
-                return self.p.fail(INVALID_ARGUMENT, "ncclCollConfig_t magic mismatch")
+            assert settings.magic == CONFIG_MAGIC
+            assert settings.size >= ctypes.sizeof(CollectiveConfig)
             algorithms = (settings.algSelection or b"").decode()
             tags = {tag for tag in ALGORITHM_TAGS if tag.startswith(algorithms.upper())}
             if algorithms and not tags & self.p.algorithms:

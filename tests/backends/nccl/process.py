@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.backends.nccl.dialects import NCCL
-from tests.backends.cuda.emulated import CudaError
 
 from .clique import DTYPE_NAMES, Clique, Launch, Reduction, Request
 from .devices import World, WorldRuntime, cost_seconds
@@ -60,9 +59,7 @@ _ids = itertools.count(1)
 class Member:
     """One rank of a communicator, in one process.
 
-    peers: what transfers were connected, to or from whom; lost_peers: what a failed group would have
-    connected, and nothing ever will. in_graphs: memory that was registered for graphs, which only its end is
-    sure to give up.
+    in_graphs: memory that was registered for graphs, which only its end is sure to give up.
     """
 
     clique: Clique
@@ -75,18 +72,12 @@ class Member:
     windows: int = 0
     registered: dict[int, int] = field(default_factory=dict)
     connected: set[str] = field(default_factory=set)
-    peers: set[tuple[str, int]] = field(default_factory=set)
-    lost_peers: set[tuple[str, int]] = field(default_factory=set)
     in_graphs: set[int] = field(default_factory=set)
     aborted: bool = False
 
     @property
     def state(self) -> int:
-        if self.error != SUCCESS:
-            return self.error
-        if not self.clique.complete:
-            return IN_PROGRESS
-        return SUCCESS
+        return self.error or (SUCCESS if self.clique.complete else IN_PROGRESS)
 
 
 @dataclass
@@ -146,7 +137,6 @@ class State:
         self.exceptions: list[Exception] = []
         self.algorithms = {tag for tag in ALGORITHM_TAGS if tag.startswith(("RING", "TREE"))}
         self.parameters = {b"NCCL_DEBUG": b"WARN", b"NCCL_SET_THREAD_NAME": b"FALSE"}
-        self.left_over: list[tuple[Member, Request, int]] = []
 
     # -- groups --------------------------------------------------------------------------------------------
 
@@ -163,59 +153,23 @@ class State:
     def group_end(self, simulate: bool = False) -> tuple[int, float]:
         """Result, and what the calls would cost in seconds, negative where NCCL would not say."""
         group = self.group
-        if not group.depth:
-            return self.fail(INVALID_USAGE, "ncclGroupEnd: not in a group call"), -1.0
+        assert group.depth, "not in a group call"
         group.depth -= 1
         if group.depth:
             return SUCCESS, -1.0
         self.group = Group()
         if group.result != SUCCESS:
-            self._clean_up(group)
             return group.result, -1.0
         if simulate:
-            self.left_over += [call for call in group.calls if call[1].name in POINT_TO_POINT]
+            # NCCL keeps transfers of such a group, and the next one runs them.
+            assert not any(request.name in POINT_TO_POINT for _, request, _ in group.calls)
             return self._jobs(group), self._estimate(group)
-        group.calls = [
-            call for member in self._asked(group) for call in self._in_turn(group, member)
-        ]
-        result = self._finish(group)
-        if result not in (SUCCESS, IN_PROGRESS):
-            self._clean_up(group)
-        return result, -1.0
-
-    def _clean_up(self, group: Group) -> None:
-        """As groupCleanup of NCCL's src/group.cc: nothing runs."""
-        for member, request, _ in group.calls:
-            member.lost_peers |= self._peers_of(member, request) - member.peers
-
-    def _peers_of(self, member: Member, request: Request) -> set[tuple[str, int]]:
-        """Which connections a transfer needs."""
-        if request.name not in POINT_TO_POINT:
-            return set()
-        halves = request.name in ("ncclSend", "ncclRecv")
-        peers = {request.peer} if halves else {*range(member.clique.ranks)}
-        return {(request.name, peer) for peer in peers - {member.rank}}
-
-    def _asked(self, group: Group) -> list[Member]:
-        return list({id(member): member for member, _, _ in group.calls}.values())
-
-    def _in_turn(self, group: Group, member: Member) -> list[tuple[Member, Request, int]]:
-        """What runs of ``member``'s calls: transfers of a group that was only simulated are still in its
-        queues and run first, and as many of the new ones stay there."""
-        mine = [call for call in group.calls if call[0] is member]
-        new = [call for call in mine if call[1].name in POINT_TO_POINT]
-        queue = [call for call in self.left_over if call[0] is member] + new
-        self.left_over = [call for call in self.left_over if call[0] is not member] + queue[
-            len(new) :
-        ]
-        return [call for call in mine if call not in new] + queue[: len(new)]
+        return self._jobs(group) or self._launch(group), -1.0
 
     def _estimate(self, group: Group) -> float:
-        """Every collective once, at its cost in ``Clique``; NCCL estimates no transfers."""
+        """Every collective once, at its cost in ``Clique``."""
         seconds, first_ranks = 0.0, dict[int, int]()
         for member, request, _ in group.calls:
-            if request.name in POINT_TO_POINT:
-                return -1.0
             if first_ranks.setdefault(id(member.clique), member.rank) == member.rank:
                 seconds += cost_seconds(member.clique.bytes_of(request))
         return seconds or -1.0
@@ -236,12 +190,6 @@ class State:
             result = result or work(group)
         return result or self._all_come(group)
 
-    def _finish(self, group: Group) -> int:
-        result = self._jobs(group)
-        if result:
-            return result
-        return self._launch(group)
-
     def _all_come(self, group: Group) -> int:
         waiting = [member.clique for member in group.joins]
         what = f"ncclCommInitRank: {len(group.joins)} ranks wait for others to come"
@@ -255,20 +203,21 @@ class State:
         together: dict[tuple[int, int], tuple[Member, list[Request]]] = {}
         for member, request, stream in group.calls:
             together.setdefault((id(member), stream), (member, []))[1].append(request)
-        left_out = self._left_out(group)
-        if left_out:
-            self.world.deadlocks.append(left_out)
-            return self.fail(INTERNAL, f"deadlock: {left_out}")
-        result = self._connect(group)
-        if result != SUCCESS:
-            return result
+        called = {id(member) for member, _, _ in group.calls}
+        waits = {
+            id(member.clique)
+            for member, request, _ in group.calls
+            if request.name not in ("ncclSend", "ncclRecv")
+        }
+        for member in self.members.values():
+            here = id(member) in called or id(member.clique) not in waits or member.aborted
+            assert here, f"rank {member.rank} is waited for by others of the same thread"
+        if len(called) == 1:
+            self._connect(group)
         with self.world.changed:
             for (_, handle), (member, requests) in together.items():
-                queue = self.world.streams.get(handle)
-                if queue is None or queue.device != member.device:
-                    return self.fail(
-                        UNHANDLED_CUDA, f"stream {handle:#x} is not of device {member.device}"
-                    )
+                queue = self.world.streams[handle]
+                assert queue.device == member.device
                 if queue.captured is not None and member.clique.ranks > 1:
                     member.in_graphs |= {
                         self._base(at)
@@ -277,50 +226,17 @@ class State:
                     }
                 queue.add(Launch(member.clique, member.rank, requests), self.world.seconds)
             self.world.changed.notify_all()
-        return result
+        return SUCCESS
 
-    def _connect(self, group: Group) -> int:
+    def _connect(self, group: Group) -> None:
         """The first time a communicator makes ready for a collective: here, where a thread has no other.
 
         As asyncJobLaunch of NCCL's src/group.cc; it clears memory of the device (src/transport/nvls.cc).
         """
-        asking = self._asked(group)
         for member, request, _ in group.calls:
-            peers = self._peers_of(member, request)
-            if peers & member.lost_peers:
-                return self.fail(
-                    INTERNAL,
-                    f"deadlock: rank {member.rank} was never connected for {request.name}",
-                )
-            member.peers |= peers
-        for member, request, _ in group.calls if len(asking) == 1 else ():
             if request.name not in member.connected:
-                try:
-                    self.runtime.free(0)
-                except CudaError as error:
-                    return self.fail(UNHANDLED_CUDA, f"Cuda failure {error.status}")
+                self.runtime.free(0)
                 member.connected.add(request.name)
-        return SUCCESS
-
-    def _left_out(self, group: Group) -> str:
-        """A thread with several ranks must call all in one group, or it waits for itself."""
-        for member, request, _ in group.calls:
-            if request.name in ("ncclSend", "ncclRecv"):
-                continue
-            here = [
-                member_here
-                for member_here in self.members.values()
-                if member_here.clique is member.clique and not member_here.aborted
-            ]
-            called = [
-                member_here
-                for member_here, request, _ in group.calls
-                if member_here.clique is member.clique
-            ]
-            missing = [member_here.rank for member_here in here if member_here not in called]
-            if missing:
-                return f"{request.name} of rank {member.rank} waits for ranks {missing} of the same thread"
-        return ""
 
     # -- members -------------------------------------------------------------------------------------------
 
@@ -328,10 +244,7 @@ class State:
         self, clique: Clique, rank: int, device: int, group: Group | None = None
     ) -> tuple[int, int]:
         """(result, handle) of a new rank in ``clique``. group: that of a split, its devices were checked."""
-        if not 0 <= rank < clique.ranks:
-            return self.fail(INVALID_ARGUMENT, f"invalid rank {rank} of {clique.ranks}"), 0
-        if rank in clique.joined:
-            return self.fail(INVALID_USAGE, f"rank {rank} is there twice"), 0
+        assert rank in {*range(clique.ranks)} - clique.joined.keys()
         if device in clique.joined.values() and not group:
             return self.fail(
                 INVALID_USAGE, f"Duplicate GPU detected : rank {rank} on device {device}"
@@ -353,20 +266,15 @@ class State:
         return next(bases, 0)
 
     def destroy(self, handle: int) -> int:
-        """ncclCommDestroy; upon a communicator that is not ready it returns within the group it began."""
-        member, result = self.ready(handle)
-        if member is None:
-            self.group.depth += 1
-            return result
+        """ncclCommDestroy; upon a communicator that is not ready NCCL would return within a group of its own."""
+        member = self.ready(handle)
         del self.members[handle]
         self.wait_for_graphs(member)
         return SUCCESS
 
     def abort(self, handle: int) -> int:
         """ncclCommAbort: what runs ends, on all ranks, with nothing written."""
-        member = self.members.pop(handle, None)
-        if member is None:
-            return self.fail(INVALID_ARGUMENT, "comm argument is NULL or not a communicator")
+        member = self.members.pop(handle)
         self.wait_for_graphs(member)
         with self.world.changed:
             member.aborted = member.clique.aborted = True
@@ -382,33 +290,23 @@ class State:
                 f"rank {member.rank}'s communicator waits for graphs that know it"
             )
 
-    def member(self, handle: int | None) -> Member | None:
-        member = self.members.get(handle or 0)
-        return None if member is None or member.aborted else member
+    def member(self, handle: int | None) -> Member:
+        member = self.members[handle or 0]
+        assert not member.aborted
+        return member
 
-    def ready(self, handle: int | None) -> tuple[Member | None, int]:
-        """The member, or the result of a call upon one that is gone, failed, or still in progress."""
+    def ready(self, handle: int | None) -> Member:
+        """The member; calls upon one that is gone, has failed or is still in progress are wrong."""
         member = self.member(handle)
-        if member is None:
-            return None, self.fail(
-                INVALID_ARGUMENT, "comm argument is NULL or not a communicator"
-            )
-        joining = member in self.group.joins
-        if member.state == IN_PROGRESS and not joining:
-            words = (
-                "Attempt to use communicator before the previous operation returned ncclSuccess"
-            )
-            return None, self.fail(INVALID_ARGUMENT, words)
-        return (member, SUCCESS) if joining or member.error == SUCCESS else (None, member.error)
+        assert member in self.group.joins or member.state == SUCCESS
+        return member
 
     def init_rank(self, ranks: int, unique_id: bytes, rank: int) -> tuple[int, int]:
         """(result, handle) of ncclCommInitRank on the current device; waits for the others."""
-        if not unique_id.startswith(b"double"):
-            return self.fail(INVALID_ARGUMENT, "the unique id is not one of ncclGetUniqueId"), 0
+        assert unique_id.startswith(b"double")
         with self.world.changed:
             clique = self.world.cliques.setdefault(unique_id, Clique(self.world, ranks))
-        if clique.ranks != ranks:
-            return self.fail(INVALID_USAGE, f"{ranks} ranks here, {clique.ranks} elsewhere"), 0
+        assert clique.ranks == ranks
         made = [0]
 
         def join() -> int:
@@ -438,25 +336,14 @@ class State:
         op: int = -1,
         peer: int = -1,
     ) -> int:
-        member, result = self.ready(handle)
-        if member is None:
-            return result
-        numbers = [
-            number
-            for text, number in NCCL.dtypes.items()
-            if self.world.version >= NCCL.dtype_since.get(text, 0)
-        ]
-        if dtype not in numbers:
-            return self.fail(INVALID_ARGUMENT, f"{name} : invalid type {dtype}")
+        member = self.ready(handle)
+        since = NCCL.dtype_since.get(DTYPE_NAMES[dtype], 0)
+        assert NCCL.dtypes[DTYPE_NAMES[dtype]] == dtype
+        assert self.world.version >= since
         names = {number: text for text, number in NCCL.ops.items()}
         reduction = Reduction(names[op]) if op in names else member.ops.get(op)
-        if op >= 0 and reduction is None:
-            return self.fail(INVALID_ARGUMENT, f"{name} : invalid reduction operation {op}")
-        if peer != -1 and not 0 <= peer < member.clique.ranks:
-            return self.fail(
-                INVALID_ARGUMENT,
-                f"{name} : invalid root or peer {peer} of {member.clique.ranks}",
-            )
+        assert op < 0 or reduction
+        assert -1 <= peer < member.clique.ranks
         multiplies = reduction is not None and reduction.name in ("avg", "premulsum")
         if (
             member.clique.ranks == 1

@@ -3,9 +3,8 @@
 What is enqueued runs when somebody waits: each stream in its order, launches of all devices at once, as on
 GPUs. Compiling gives the program, so that a launch knows which kernel it is. Every address that a kernel or a
 copy is handed must be one that the device may address: memory of its own, of peers where there is peer
-access, or pinned memory of the host. Time passes too: every call takes the host CALL_SECONDS, every launch
-takes the device LAUNCH_SECONDS, and events see when the device got there. With ``pool``, a shared mapping
-made before processes are forked, memory handles work between them.
+access, or pinned memory of the host. Every launch takes the device LAUNCH_SECONDS. With ``pool``, a shared
+mapping made before processes are forked, memory handles work between them.
 """
 
 from __future__ import annotations
@@ -30,10 +29,13 @@ from ccbench.backends.kernels.building import Build, built
 from ccbench.backends.kernels.host_engine import ENGINES, OPTIONS, RECORD
 from ccbench.backends.kernels.sources import CompilerInput, beside, entries
 
+from .streams import Event, HeldBack, Kernel, Stream, Task, Wait, World
+
 LANES = 4
-STREAM_STRIDE = 1_000_000
-BLOCKING = "blocking"
-CALL_SECONDS = 10e-6
+BLOCKING, COMPARE = "blocking", "compare"
+NOT_READY, LAUNCH_FAILURE = 600, 719
+"""cudaErrorNotReady, cudaErrorLaunchFailure."""
+
 LAUNCH_SECONDS = 250e-6
 RUBBISH = 0xEE
 TRAP = np.full(2 << 20, RUBBISH, np.uint8)
@@ -55,7 +57,6 @@ UNSAFE = {
 }
 """What a thread with a capture of its own may not call (cudaStreamCaptureModeThreadLocal)."""
 
-CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 ADDRESSES = ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
 
 
@@ -71,17 +72,6 @@ class CudaError(RuntimeError):
     def __init__(self, status: int) -> None:
         super().__init__(f"cudaError {status}")
         self.status = status
-
-
-@dataclass
-class Item:
-    """One thing in a stream's queue; issued: when the host enqueued it."""
-
-    kind: str
-    device: int
-    details: tuple[Any, ...]
-    issued: float = 0.0
-    stream: int = 0
 
 
 @dataclass
@@ -101,78 +91,43 @@ class EmulatedRuntime:
     allocated: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
     pinned: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
     home: dict[int, int] = field(default_factory=dict)
-    queue: list[Item] = field(default_factory=list)
-    captured: dict[int, list[Item]] = field(default_factory=dict)
+    world: World = field(default_factory=World)
     capturing: dict[int, int] = field(default_factory=dict)
-    spoilt: set[int] = field(default_factory=set)
-    graphs: dict[int, list[Item]] = field(default_factory=dict)
+    graphs: dict[int, list[Task]] = field(default_factory=dict)
     modules: dict[int, str] = field(default_factory=dict)
-    loads: list[str] = field(default_factory=list)
-    runs: list[int] = field(default_factory=list)
-    at_once: list[int] = field(default_factory=list)
+    runs: int = 0
     views: list[tuple[int, str, NDArray[Any]]] = field(default_factory=list)
     handles: int = 100
     pool: NDArray[np.uint8] | None = None
     pool_used: int = 0
     threads: bool = False
     opened: int = 0
-    now: float = 0.0
-    stream_time: dict[int, float] = field(default_factory=dict)
-    events: dict[int, float] = field(default_factory=dict)
     failing: dict[str, list[Exception]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.world.processes += 1
+
     def __getattribute__(self, name: str) -> Any:
-        """Every call takes the host time, and fails when a test has asked for it (``failing``)."""
+        """Every call fails when a test has asked for it (``failing``)."""
         attribute = object.__getattribute__(self, name)
         if not is_call(name):
             return attribute
-        self.pass_time()
-        mine = self.captures_of_this_thread() if name in UNSAFE else ()
-        self.spoilt.update(mine)
-        waiting = object.__getattribute__(self, "failing").get(name)
-        if not waiting and not mine:
+        if name in UNSAFE:
+            captures = self.__dict__.get("capturing", {}).values()
+            assert threading.get_ident() not in captures, f"{name} voids a capture"
+        waiting = self.__dict__.get("failing", {}).get(name)
+        if not waiting:
             return attribute
-        error = CudaError(CAPTURE_UNSUPPORTED) if mine else waiting.pop(0)
+        error = waiting.pop(0)
 
         def fail(*arguments: Any) -> None:
             raise error
 
         return fail
 
-    def captures_of_this_thread(self) -> list[int]:
-        """Streams that capture; ``spoilt`` are those of which nothing will come."""
-        me = threading.get_ident()
-        return [
-            stream
-            for stream, thread in self.__dict__.get("capturing", {}).items()
-            if thread == me
-        ]
-
-    def end_capture(self, stream: int) -> None:
-        """CudaError where what was captured is void."""
-        del self.capturing[stream]
-        if stream in self.spoilt:
-            self.spoilt.discard(stream)
-            raise CudaError(CAPTURE_INVALIDATED)
-
     def new_handle(self) -> int:
         self.handles += 1
         return self.handles
-
-    def eventCreate(self) -> int:  # noqa: N802 - as CUDA spells it
-        return self.new_handle()
-
-    def eventDestroy(self, event: int) -> None:  # noqa: N802 - as CUDA spells it
-        self.events.pop(event, None)
-
-    def streamDestroy(self, stream: int) -> None:  # noqa: N802 - as CUDA spells it
-        assert stream
-
-    def streamCreateWithFlags(self, flags: int) -> int:  # noqa: N802 - as CUDA spells it
-        assert (
-            flags == 1
-        )  # a stream that waits for the legacy default stream cannot be captured beside it
-        return self.new_handle() + STREAM_STRIDE * self.device
 
     def getDeviceCount(self) -> int:  # noqa: N802 - as CUDA spells it
         return self.devices
@@ -244,8 +199,6 @@ class EmulatedRuntime:
     def hostAlloc(self, size: int, flags: int) -> int:  # noqa: N802 - as CUDA spells it
         assert flags == 3
         assert size > 0
-        if size > self.memory_bytes:
-            raise CudaError(2)
         memory = np.full(size + 256, 0xA5, np.uint8)
         address = int(memory.ctypes.data) + -int(memory.ctypes.data) % 256
         self.pinned[address] = memory
@@ -300,11 +253,12 @@ class EmulatedRuntime:
         device_side = {1: (to,), 2: (source,), 3: (to, source)}[kind]
         for address in device_side:
             assert self.kind_of(address, self.device, peers=False) == "own"
-        self.enqueue("copy", (to, source, size), stream)
+        self._add(stream, Task(lambda: void(ctypes.memmove(to, source, size)), kind="copy"))
 
     def memsetAsync(self, to: int, value: int, size: int, stream: int) -> None:  # noqa: N802
         assert self.kind_of(to, self.device, peers=False) == "own"
-        self.enqueue("set", (to, value, size), stream)
+        fill = Task(lambda: void(ctypes.memset(to, value, size)), 0.0, "set", (to, size))
+        self._add(stream, fill)
 
     # -- kernels -------------------------------------------------------------------------------------------
 
@@ -313,11 +267,10 @@ class EmulatedRuntime:
         entry_names = re.findall(r"CCB_GLOBAL\((\w+)\)", image.decode())
         assert entry_names or image.decode() == beside("blocking.cu").text
         self.modules[module] = entry_names[0] if entry_names else BLOCKING
-        self.loads.append(self.modules[module])
         return module
 
     def moduleUnload(self, module: int) -> None:  # noqa: N802 - as CUDA spells it
-        assert not self.queue
+        assert not any(stream.queue for stream in self.world.streams.values())
         del self.modules[module]
 
     def moduleGetFunction(self, module: int, name: str) -> int:  # noqa: N802 - as CUDA spells it
@@ -344,11 +297,15 @@ class EmulatedRuntime:
                 self.kind_of(int(arguments["released"][0]), self.device, peers=False)
                 == "pinned"
             )
-            assert stream not in self.captured
+            assert self.world.streams[stream].captured is None
+            self._add(stream, HeldBack(self.world, arguments))
         else:
             assert grid == arguments["channels"][0] * arguments["ranks_here"][0]
             self.look_at_addresses(name, arguments)
-        self.enqueue(BLOCKING if name == BLOCKING else "kernel", (name, arguments), stream)
+            kernel = Kernel(self, name, arguments)
+            alone = Task(lambda: self.launch([kernel]), kind="kernel")
+            kernel.stream = self.world.streams[stream]
+            self._add(stream, alone if name == COMPARE else kernel)
 
     def look_at_addresses(self, name: str, arguments: NDArray[Any]) -> None:
         """A kernel's tables lie in its device, and everything in them is where it may look."""
@@ -363,138 +320,130 @@ class EmulatedRuntime:
             for word in address:
                 assert not word or self.kind_of(word, self.device, self.peers)
 
+    # -- streams and events --------------------------------------------------------------------------------
+
+    def _add(self, stream: int, task: Task) -> None:
+        with self.world.changed:
+            mine = self.world.streams[stream]
+            assert mine.device == self.device
+            mine.add(task, self.world.seconds)
+            self.world.changed.notify_all()
+
+    def streamCreateWithFlags(self, flags: int) -> int:  # noqa: N802 - as CUDA spells it
+        assert (
+            flags == 1
+        )  # one that waits for the legacy default stream cannot be captured beside it
+        handle = next(self.world.handles)
+        self.world.streams[handle] = Stream(handle, self.device)
+        return handle
+
+    def streamDestroy(self, stream: int) -> None:  # noqa: N802 - as CUDA spells it
+        self.world.streams.pop(stream)
+
+    def streamSynchronize(self, stream: int) -> None:  # noqa: N802 - as CUDA spells it
+        mine = self.world.streams[stream]
+        over = self.world.wait_until(
+            lambda: not mine.queue,
+            f"streamSynchronize of device {mine.device}: nothing can run any more",
+        )
+        if self.world.failure is not None:
+            raise self.world.failure
+        if not over:
+            raise CudaError(LAUNCH_FAILURE)
+
+    def streamQuery(self, stream: int) -> int:  # noqa: N802 - as CUDA spells it
+        self.world.advance()
+        if self.world.failure is not None:
+            raise self.world.failure
+        return NOT_READY if self.world.streams[stream].queue else 0
+
+    def streamWaitEvent(self, stream: int, event: int, flags: int = 0) -> None:  # noqa: N802
+        self._add(stream, Wait(self.world.events[event]))
+
+    def eventCreate(self) -> int:  # noqa: N802 - as CUDA spells it
+        handle = next(self.world.handles)
+        self.world.events[handle] = Event()
+        return handle
+
+    def eventDestroy(self, event: int) -> None:  # noqa: N802 - as CUDA spells it
+        self.world.events.pop(event)
+
+    def eventRecord(self, event: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
+        mine = self.world.events[event]
+        mine.pending += 1
+
+        def record() -> None:
+            mine.seconds = self.world.streams[stream].seconds
+            mine.pending = max(mine.pending - 1, 0)
+
+        self._add(stream, Task(record, kind="event"))
+
+    def eventElapsedTime(self, began: int, ended: int) -> float:  # noqa: N802 - as CUDA spells it
+        return 1e3 * (self.world.events[ended].seconds - self.world.events[began].seconds)
+
+    # -- graphs --------------------------------------------------------------------------------------------
+
     def streamBeginCapture(self, stream: int, mode: int) -> None:  # noqa: N802 - as CUDA spells it
         assert mode == 1  # of this thread: what others call must not end the capture
-        assert stream not in self.captured
-        self.captured[stream] = []
+        assert self.world.streams[stream].captured is None
+        self.world.streams[stream].captured = []
         self.capturing[stream] = threading.get_ident()
 
     def streamEndCapture(self, stream: int) -> int:  # noqa: N802 - as CUDA spells it
-        captured = self.captured.pop(stream)
-        self.end_capture(stream)
-        graph = self.new_handle()
+        mine = self.world.streams[stream]
+        captured, mine.captured = mine.captured, None
+        assert captured is not None
+        del self.capturing[stream]
+        graph = next(self.world.handles)
         self.graphs[graph] = captured
         return graph
 
     def graphInstantiate(self, graph: int) -> int:  # noqa: N802 - as CUDA spells it
-        return graph
-
-    def graphUpload(self, graph: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
-        assert graph in self.graphs
-
-    def graphExecDestroy(self, graph: int) -> None:  # noqa: N802 - as CUDA spells it
-        assert graph in self.graphs
+        executable = next(self.world.handles)
+        self.graphs[executable] = self.graphs[graph]
+        return executable
 
     def graphDestroy(self, graph: int) -> None:  # noqa: N802 - as CUDA spells it
         del self.graphs[graph]
 
+    graphExecDestroy = graphDestroy  # noqa: N815 - as CUDA spells it
+
+    def graphUpload(self, graph: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert graph in self.graphs
+
     def graphLaunch(self, graph: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
-        for item in self.graphs[graph]:
-            self.enqueue(item.kind, item.details, stream)
+        for task in self.graphs[graph]:
+            self._add(stream, task.again())
 
-    # -- streams and time ----------------------------------------------------------------------------------
+    # -- launches ------------------------------------------------------------------------------------------
 
-    def pass_time(self) -> None:
-        """The host has made a call; devices that it released before are free from now on."""
-        self.__dict__["now"] = self.__dict__.get("now", 0.0) + CALL_SECONDS
-        for item in self.__dict__.get("queue", ()):
-            if (
-                item.kind == BLOCKING
-                and len(item.details) == 2
-                and is_unblocked(item.details[1])
-            ):
-                item.details = (*item.details, self.__dict__["now"])
-
-    def enqueue(self, kind: str, details: tuple[Any, ...], stream: int) -> None:
-        assert stream // STREAM_STRIDE == self.device
-        item = Item(kind, self.device, details, self.now, stream)
-        self.captured.get(stream, self.queue).append(item)
-
-    def eventRecord(self, event: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
-        self.enqueue("event", (event,), stream)
-
-    def streamSynchronize(self, stream: int) -> None:  # noqa: N802 - as CUDA spells it
-        self.flush()
-
-    def eventElapsedTime(self, began: int, ended: int) -> float:  # noqa: N802 - as CUDA spells it
-        return 1e3 * (self.events[ended] - self.events[began])
-
-    def flush(self) -> None:
-        """Run everything enqueued, streams of all devices at once, each in its order."""
-        waiting, self.queue = self.queue, []
-        handles = sorted({item.stream for item in waiting})
-        streams = {
-            handle: [item for item in waiting if item.stream == handle] for handle in handles
-        }
-        while any(streams.values()):
-            for items in streams.values():
-                while items and items[0].kind != "kernel":
-                    self.do(items.pop(0))
-            runs = {
-                handle: leading_kernels(items) for handle, items in streams.items() if items
-            }
-            together = min(map(len, runs.values()), default=0)
-            batch = [run[index] for index in range(together) for run in runs.values()]
-            for handle in runs:
-                del streams[handle][:together]
-            self.launch(batch)
-
-    def do(self, item: Item) -> None:
-        """One item that is no collective, when the stream has come to it."""
-        at = max(self.stream_time.get(item.stream, 0.0), item.issued)
-        if item.kind == "copy":
-            ctypes.memmove(*item.details)
-        elif item.kind == "set":
-            ctypes.memset(*item.details)
-        elif item.kind == "event":
-            self.events[item.details[0]] = at
-        else:
-            at = max(at, self.pass_blocking_kernel(item))
-        self.stream_time[item.stream] = at
-
-    def pass_blocking_kernel(self, item: Item) -> float:
-        """When the blocking kernel ended: when it was released, or its limit later."""
-        arguments = item.details[1]
-        if len(item.details) == 3:
-            return float(item.details[2])
-        if not is_unblocked(arguments):
-            ctypes.c_uint64.from_address(int(arguments["timed_out"][0])).value = int(
-                arguments["goal"][0]
-            )
-            return item.issued + 1e-9 * int(arguments["limit_nanoseconds"][0])
-        return self.now
-
-    def launch(self, batch: Sequence[Item]) -> None:
+    def launch(self, batch: Sequence[Kernel]) -> None:
         """Collectives of all devices, run by the host engine."""
-        if not batch:
-            return
         records = np.zeros(len(batch), RECORD)
-        handles = sorted({queued.stream for queued in batch})
-        self.at_once.append(len(handles))
-        for record, item in zip(records, batch, strict=True):
-            entry, arguments = item.details
-            record["entry"], record["arguments"] = entry.encode(), arguments[0]
-            record["device"] = handles.index(item.stream)  # to the engine: what runs in order
-            at = max(self.stream_time.get(item.stream, 0.0), item.issued)
-            self.stream_time[item.stream] = at + LAUNCH_SECONDS
-        (file,) = {entries()[item.details[0]].file for item in batch}
+        handles = sorted({kernel.stream.handle for kernel in batch})
+        for record, kernel in zip(records, batch, strict=True):
+            record["entry"], record["arguments"] = kernel.name.encode(), kernel.arguments[0]
+            # To the engine: what runs in order.
+            record["device"] = handles.index(kernel.stream.handle)
+            kernel.stream.seconds += LAUNCH_SECONDS
+        (file,) = {entries()[kernel.name].file for kernel in batch}
         options = np.zeros(1, OPTIONS)
         options["lanes"] = LANES
-        options["seed"] = len(self.runs)
+        options["seed"] = self.runs
         options["engine"] = ENGINES["threads" if self.threads else "fibers"]
-        self.runs.append(len(batch))
+        self.runs += 1
         with self.traps(batch):
             self.run_on_host(file, records, options)
 
     @contextmanager
-    def traps(self, batch: Sequence[Item]) -> Iterator[None]:
+    def traps(self, batch: Sequence[Kernel]) -> Iterator[None]:
         """Behind every address that is none lies memory full of rubbish, which no kernel may change.
 
         Whoever reads it computes something wrong, whoever writes it is found here: better than a crash.
         """
         tables = {
-            (int(a["views"][0]), int(a["ranks"][0]))
-            for a in (item.details[1] for item in batch)
+            (int(kernel.arguments["views"][0]), int(kernel.arguments["ranks"][0]))
+            for kernel in batch
         }
         words = [view_words(address, ranks) for address, ranks in tables]
         holes = [word == 0 for word in words]
@@ -540,16 +489,8 @@ def view_words(address: int, ranks: int) -> NDArray[np.uint64]:
     return raw.view(np.uint64)
 
 
-def is_unblocked(arguments: NDArray[Any]) -> bool:
-    return ctypes.c_uint64.from_address(int(arguments["released"][0])).value >= int(
-        arguments["goal"][0]
-    )
-
-
-def leading_kernels(items: Sequence[Item]) -> list[Item]:
-    """The launches at the head of a stream, up to what is none."""
-    end = next((index for index, item in enumerate(items) if item.kind != "kernel"), len(items))
-    return list(items[:end])
+def void(_: object) -> None:
+    """Give nothing."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from ccbench.backends.cuda.blocking_kernel import (
@@ -11,6 +13,7 @@ from ccbench.backends.cuda.blocking_kernel import (
     graph_sizes,
     sample_launches,
 )
+from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.kernels.sources import beside
 from ccbench.errors import BackendUnavailable
 from tests.backends.kernels.nvrtc import compiled
@@ -41,7 +44,8 @@ def test_no_more_is_enqueued_behind_a_blocking_kernel_than_a_queue_holds(
     let_go = BlockingKernel.release
 
     def counted(kernel: BlockingKernel) -> None:
-        queued.append(sum(item.kind == "kernel" for item in runtime.queue))
+        tasks = chain(*(stream.queue for stream in runtime.world.streams.values()))
+        queued.append(sum(task.kind == "kernel" for task in tasks))
         let_go(kernel)
 
     monkeypatch.setattr(BlockingKernel, "release", counted)
@@ -67,7 +71,7 @@ def test_a_launch_that_fails_releases_the_devices(opened: Opened) -> None:
     runtime.failing["eventRecord"] = [RuntimeError("the device fell off the bus")]
     with pytest.raises(RuntimeError, match="fell off the bus"):
         endpoint.launch(1)
-    runtime.flush()
+    runtime.streamSynchronize(endpoint.contexts[0].on(MAIN_STREAM).handle)
     assert endpoint._blocking is not None
     endpoint._blocking.raise_if_timed_out()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from tests.backends.measuring import (
 )
 
 from .cases import POINTS, Opened, case_of, close_clean
-from .emulated import Item
+from .streams import Stream, Task
 
 
 @pytest.mark.thinned(6)
@@ -65,34 +64,27 @@ def test_cases_of_other_sizes_follow_each_other_on_one_team(opened: Opened) -> N
 def test_cold_launches_find_other_memory_in_every_cache(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    endpoint, runtime = opened(2, devices=2)
+    endpoint, _ = opened(2, devices=2)
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode="cold"))
     endpoint.refill(1)
-    items_done: list[tuple[str, int, tuple[Any, ...]]] = []
-    do, launch = runtime.do, runtime.launch
+    tasks: list[tuple[int, Task]] = []
+    add = Stream.add
 
-    def done(item: Item) -> None:
-        items_done.append((item.kind, item.device, item.details))
-        do(item)
+    def added(stream: Stream, task: Task, now: float) -> None:
+        tasks.append((stream.device, task))
+        add(stream, task, now)
 
-    def launched(batch: Sequence[Item]) -> None:
-        items_done.extend(("kernel", item.device, ()) for item in batch)
-        launch(batch)
-
-    monkeypatch.setattr(runtime, "do", done)
-    monkeypatch.setattr(runtime, "launch", launched)
+    monkeypatch.setattr(Stream, "add", added)
     endpoint.launch(3)
     for number, group in enumerate(endpoint.contexts):
-        kinds = [kind for kind, device, _ in items_done if device == number and kind != "copy"]
+        mine = [task for device, task in tasks if device == number and task.kind != "copy"]
         # The second kernel reads what was set, so that the launch has nothing of it to write back.
-        assert kinds == 3 * ["set", "kernel", "blocking", "event", "kernel", "event"]
-        written = [
-            details
-            for kind, device, details in items_done
-            if kind == "set" and device == number
+        assert [task.kind for task in mine] == 3 * [
+            *("set", "kernel", "blocking", "event", "kernel", "event")
         ]
-        assert all(size >= 2 * group.facts.l2_bytes for _, _, size in written)
-        assert not {address for address, _, _ in written} & {
+        written = [task.details for task in mine if task.kind == "set"]
+        assert all(size >= 2 * group.facts.l2_bytes for _, size in written)
+        assert not {address for address, _ in written} & {
             held.address for held in group.buffers.values()
         }
 

@@ -149,20 +149,11 @@ COMPARE, COMPARING_LANES = Build("compare.cu"), 8
 
 @dataclass(frozen=True)
 class HostOutput:
-    """Implements ``ccbench.backends.endpoint.Output`` for ``output``, a view of the world's memory."""
+    """Compares ``output``, a view of the world's memory."""
 
     world: HostWorld
     output: Array
     build: Build = COMPARE
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return len(self.output)
-
-    def read(self) -> Array:
-        """The result."""
-        return self.output
 
     def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
         """By the kernel ``compare``, which a rank runs alone."""

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.dtypes import numpy_dtype
+from tests.backends.cuda.streams import Task, World
 
-from .devices import Task, World, cost_seconds
+from .devices import cost_seconds
 
 DTYPE_NAMES = (
     "int8",

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from ccbench.backends.nccl import overlap
+from tests.backends.cuda.streams import Task
 
-from .devices import COMPUTING_SECONDS, Task, WorldRuntime
+from .devices import COMPUTING_SECONDS, WorldRuntime
 
 GEMM = [
     "handle",

@@ -16,9 +16,10 @@ from functools import cached_property
 
 from ccbench.backends.nccl.dialects import NCCL
 from ccbench.backends.nccl.library import Library
+from tests.backends.cuda.streams import World
 
 from .cupy_module import CupyModule
-from .devices import World, WorldRuntime
+from .devices import WorldRuntime
 from .functions import NativeLibrary
 from .process import Member, State
 

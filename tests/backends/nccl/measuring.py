@@ -45,7 +45,7 @@ def close_clean(endpoint: NcclRanks, process: Process) -> None:
     endpoint.close()
     left = (
         process.runtime.allocated,
-        process.runtime.executables,
+        process.runtime.graphs,
         process.nccl_memory,
         process.members,
     )

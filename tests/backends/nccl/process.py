@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.backends.nccl.dialects import NCCL
+from tests.backends.cuda.streams import World
 
 from .clique import DTYPE_NAMES, Clique, Launch, Reduction, Request
-from .devices import World, WorldRuntime, cost_seconds
+from .devices import WorldRuntime, cost_seconds
 
 (
     SUCCESS,
@@ -283,7 +284,7 @@ class State:
 
     def wait_for_graphs(self, member: Member) -> None:
         """From 2.26 on a communicator ends when the last graph with a call of it was destroyed."""
-        captured = itertools.chain(*self.runtime.executables.values())
+        captured = itertools.chain(*self.runtime.graphs.values())
         here = [task for task in captured if isinstance(task, Launch)]
         if any((task.clique, task.rank) == (member.clique, member.rank) for task in here):
             self.world.deadlocks.append(

@@ -17,6 +17,9 @@ from ccbench.collectives import collective
 from ccbench.schedules.placement import SlotLayout, SlotPlace, Space
 from ccbench.verification import Array
 
+LOOKS_LIMIT = 250
+"""So many looks in a row for each rank that find nothing to do: nobody will ever go on."""
+
 
 class Deadlock(AssertionError):
     """No rank can go on."""
@@ -41,28 +44,32 @@ def run_in_random_order(
     compiled: CompiledCase, buffers: Buffers, launches: int, seed: int
 ) -> None:
     """``launches`` launches back to back (sums only), ranks drifting apart as far as the waits let them."""
-    chooser = random.Random(seed)
     progress = [0] * compiled.layout.schedule.ranks
+    in_random_order(
+        {
+            rank: rank_steps(compiled, rank, buffers, progress, launches)
+            for rank in compiled.programs
+        },
+        random.Random(seed),
+    )
+
+
+def in_random_order(steps: dict[int, Iterator[bool]], chooser: random.Random) -> None:
+    """Take ranks' steps until all have ended; Deadlock where many in a row find nothing to do."""
     # A rank that is favoured for a while drifts ahead, which is what uncovers missing waits.
-    weights = [chooser.choice([1, 1, 20]) for _ in progress]
-    steps = {
-        rank: rank_steps(compiled, rank, buffers, progress, launches)
-        for rank in compiled.programs
-    }
-    stuck = 0
+    weights = [chooser.choice([1, 1, 20]) for _ in steps]
+    stuck, limit = 0, LOOKS_LIMIT * len(steps)
     while steps:
         ranks = list(steps)
         rank = chooser.choices(ranks, [weights[r] for r in ranks])[0]
-        try:
-            moved = next(steps[rank])
-        except StopIteration:
+        moved = next(steps[rank], None)
+        if moved is None:
             del steps[rank]
-            moved = True
-        stuck = 0 if moved else stuck + 1
-        if stuck > 200 * len(progress):
-            raise Deadlock(f"progress {progress}, unfinished {sorted(steps)}")
+        stuck = stuck + 1 if moved is False else 0
+        if stuck > limit:
+            raise Deadlock(f"unfinished: {sorted(steps)}")
         if chooser.random() < 0.01:
-            weights = [chooser.choice([1, 1, 20]) for _ in progress]
+            weights = [chooser.choice([1, 1, 20]) for _ in weights]
 
 
 def rank_steps(

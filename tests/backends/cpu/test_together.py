@@ -25,12 +25,10 @@ from ccbench.backends.rank_endpoint import lanes_of
 from ccbench.cases.axes import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.verification import Mismatch
-from tests.backends.cpu.interpreter import Deadlock
+from tests.backends.cpu.interpreter import in_random_order
 from tests.backends.cpu.test_groups import case_of
 
 LAUNCHES = 3
-LOOKS_LIMIT = 2000
-"""So many looks in a row of all ranks together that find nothing to do: nobody will ever go on."""
 
 
 @dataclass
@@ -84,23 +82,9 @@ class World:
         result as soon as it is out.
         """
         self.wrong: list[Mismatch] = []
-        chooser = random.Random(shuffle)
-        weights = [chooser.choice([1, 1, 20]) for _ in self.ranks]
-        going = {
-            number: self._round(number, rank, seed, launches)
-            for number, rank in enumerate(self.ranks)
-        }
-        stuck = 0
-        while going:
-            number = chooser.choices(list(going), [weights[member] for member in going])[0]
-            moved = next(going[number], None)
-            if moved is None:
-                del going[number]
-            stuck = stuck + 1 if moved is False else 0
-            if stuck > LOOKS_LIMIT:
-                raise Deadlock(f"unfinished: {sorted(going)}")
-            if chooser.random() < 0.02:
-                weights = [chooser.choice([1, 1, 20]) for _ in self.ranks]
+        rounds = enumerate(self.ranks)
+        going = {number: self._round(number, rank, seed, launches) for number, rank in rounds}
+        in_random_order(going, random.Random(shuffle))
         return self.wrong
 
     def _round(self, number: int, rank: Rank, seed: int, launches: int) -> Iterator[bool]:

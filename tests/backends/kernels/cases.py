@@ -168,24 +168,23 @@ def _run_barrier(
         )
 
 
+def trial_of(case: KernelCase, entry: str, seed: int) -> Trial:
+    """A launch of ``entry`` as the case has it."""
+    same = "dtype op count root in_place misalignment iterations"
+    values = {name: getattr(case, name) for name in same.split()}
+    return Trial(entry, collective_of(case, entry), **values, seed=seed)
+
+
 def prepared_launch(
     case: KernelCase, world: CheckedWorld, number: int, seed: int
 ) -> tuple[Prepared, Reference]:
     """Launch ``number`` of the case: its buffers filled, and what NumPy makes of them."""
     second = bool(case.then) and number % 2 == 1
-    entry = case.then if second else case.entry
-    trial = Trial(
-        entry,
-        collective_of(case, entry),
-        case.dtype,
-        case.op,
-        case.then_count if second and case.then_count else case.count,
-        case.then_root if second and case.then_root >= 0 else case.root,
-        case.in_place,
-        case.misalignment,
-        case.iterations,
-        seed=seed + 1000 * number,
-    )
+    trial = trial_of(case, case.then if second else case.entry, seed + 1000 * number)
+    if second and case.then_count:
+        trial = replace(trial, count=case.then_count)
+    if second and case.then_root >= 0:
+        trial = replace(trial, root=case.then_root)
     return launch_of(case, world, trial)
 
 
@@ -333,29 +332,13 @@ def other_entry(entry: str, number: int) -> str:
 
 def trials_of(case: KernelCase, seed: int) -> list[Trial]:
     """Four launches: as asked, of few elements, of another entry, and with another root."""
-    first = Trial(
-        case.entry,
-        collective_of(case, case.entry),
-        case.dtype,
-        case.op,
-        case.count,
-        case.ranks // 2,
-        case.in_place,
-        case.misalignment,
-        case.iterations,
-        seed,
-    )
-    between = other_entry(case.entry, seed)
+    first = replace(trial_of(case, case.entry, seed), root=case.ranks // 2)
+    between = replace(first, count=min(case.count, MOST_IN_BETWEEN), seed=seed + 2)
+    name = other_entry(case.entry, seed)
     return [
         first,
         replace(first, count=min(case.count, 31), root=0, seed=seed + 1),
-        replace(
-            first,
-            entry=between,
-            collective=collective_of(case, between),
-            count=min(case.count, MOST_IN_BETWEEN),
-            seed=seed + 2,
-        ),
+        replace(between, entry=name, collective=collective_of(case, name)),
         replace(first, root=case.ranks - 1, seed=seed + 3),
     ]
 

@@ -154,19 +154,20 @@ def outcome(
     return Outcome(**json.loads(done.stdout))
 
 
+ENDINGS: Mapping[type[Exception], str] = {
+    AssertionError: "wrong",
+    KernelDeadlock: "deadlock",
+    KernelRace: "race",
+    KernelCrashed: "crashed",
+    KernelFailed: "failed",
+}
+
+
 def _ending(run: Callable[[], None]) -> tuple[str, str]:
     try:
         run()
-    except AssertionError as error:
-        return "wrong", str(error)
-    except KernelDeadlock as error:
-        return "deadlock", str(error)
-    except KernelRace as error:
-        return "race", str(error)
-    except KernelCrashed as error:
-        return "crashed", str(error)
-    except KernelFailed as error:
-        return "failed", str(error)
+    except tuple(ENDINGS) as error:
+        return next(how for kind, how in ENDINGS.items() if isinstance(error, kind)), str(error)
     return SURVIVED, ""
 
 

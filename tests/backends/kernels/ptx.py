@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from ccbench.backends.kernels.building import Build, Nvrtc
@@ -184,12 +185,18 @@ def written(target: str, value: str) -> str:
     return f"out({register(target)}, {value});"
 
 
-def of_two(template: str) -> Instruction:
-    """An instruction of the type of its last modifier: ``template`` with {0}, {1}, and its type as {type}."""
+def plain(template: str, *kinds: str) -> Instruction:
+    """An instruction by ``template``, in which {0}, {1} are what is read, and {type} its type.
+
+    That is its last modifier; kinds: of single operands, where they have another.
+    """
 
     def translate(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) -> str:
         kind = modifiers[-1]
-        values = [code.value(part, kind) for part in parts[1:]]
+        values = [
+            code.value(part, own or kind)
+            for part, own in zip_longest(parts[1:], kinds, fillvalue="")
+        ]
         value = template.format(*values, type=c_type(kind))
         return (
             f"{register(parts[0])} = {value};" if kind == "pred" else written(parts[0], value)
@@ -204,7 +211,7 @@ def arithmetic(sign: str) -> Instruction:
     def translate(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) -> str:
         kind = modifiers[-1]
         wrapping = kind if kind in FLOATS or kind == "pred" else f"u{kind[1:]}"
-        return of_two(f"({{type}})({{0}} {sign} {{1}})")(code, [wrapping], parts)
+        return plain(f"({{type}})({{0}} {sign} {{1}})")(code, [wrapping], parts)
 
     return translate
 
@@ -213,7 +220,7 @@ def multiplied(code: Translation, modifiers: Sequence[str], parts: Sequence[str]
     """mul and mad: of the lower or upper half, or of twice the width."""
     kind, added = modifiers[-1], len(parts) > 3
     if kind in FLOATS:
-        return of_two("{0} * {1}")(code, [kind], parts)
+        return plain("{0} * {1}")(code, [kind], parts)
     bits = int(kind[1:])
     half = modifiers[0]
     if half == "lo":
@@ -280,35 +287,6 @@ def compared(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) 
     return f"{register(parts[0])} = {left} {COMPARISONS[comparison]} {right};"
 
 
-def selected(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) -> str:
-    """selp."""
-    target, yes, no, condition = parts
-    kind = modifiers[-1]
-    values = f"{code.value(yes, kind)} : {code.value(no, kind)}"
-    return written(target, f"{code.value(condition, 'pred')} ? {values}")
-
-
-def shifted(function: str) -> Instruction:
-    """shl and shr, whose amounts have 32 bits."""
-
-    def translate(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) -> str:
-        value, amount = code.value(parts[1], modifiers[-1]), code.value(parts[2], "u32")
-        return written(parts[0], f"{function}({value}, {amount})")
-
-    return translate
-
-
-def bit_field(function: str) -> Instruction:
-    """bfe and bfi, whose position and length, the last two operands, have 32 bits."""
-
-    def translate(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) -> str:
-        values = [code.value(part, modifiers[-1]) for part in parts[1:-2]]
-        values += [code.value(part, "u32") for part in parts[-2:]]
-        return written(parts[0], f"{function}({', '.join(values)})")
-
-    return translate
-
-
 ORDERED = {"relaxed", "acquire"}
 
 
@@ -352,13 +330,13 @@ def barrier(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) -
 
 TRANSLATIONS: Mapping[str, Instruction] = {
     **{name: arithmetic(sign) for name, sign in ARITHMETIC.items()},
-    "min": of_two("({0} < {1} ? {0} : {1})"),
-    "max": of_two("({0} > {1} ? {0} : {1})"),
-    "div": of_two("quotient<{type}>({0}, {1})"),
-    "rem": of_two("rest<{type}>({0}, {1})"),
-    "neg": of_two("({type})-{0}"),
-    "fma": of_two("std::fma({0}, {1}, {2})"),
-    "not": lambda code, modifiers, parts: of_two(
+    "min": plain("({0} < {1} ? {0} : {1})"),
+    "max": plain("({0} > {1} ? {0} : {1})"),
+    "div": plain("quotient<{type}>({0}, {1})"),
+    "rem": plain("rest<{type}>({0}, {1})"),
+    "neg": plain("({type})-{0}"),
+    "fma": plain("std::fma({0}, {1}, {2})"),
+    "not": lambda code, modifiers, parts: plain(
         "!{0}" if modifiers == ["pred"] else "({type})~{0}"
     )(code, modifiers, parts),
     "mul": multiplied,
@@ -367,11 +345,11 @@ TRANSLATIONS: Mapping[str, Instruction] = {
     "mov": moved,
     "cvta": lambda code, modifiers, parts: moved(code, ["u64"], parts),
     "setp": compared,
-    "selp": selected,
-    "shl": shifted("left_shift"),
-    "shr": shifted("right_shift"),
-    "bfe": bit_field("field"),
-    "bfi": bit_field("with_field"),
+    "selp": plain("{2} ? {0} : {1}", "", "", "pred"),
+    "shl": plain("left_shift({0}, {1})", "", "u32"),
+    "shr": plain("right_shift({0}, {1})", "", "u32"),
+    "bfe": plain("field({0}, {1}, {2})", "", "u32", "u32"),
+    "bfi": plain("with_field({0}, {1}, {2}, {3})", "", "", "u32", "u32"),
     "ld": loaded,
     "st": stored,
     "bar": barrier,

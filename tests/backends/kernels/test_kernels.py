@@ -30,34 +30,25 @@ FILES = sorted({entries()[name].file for name in ENTRIES})
 CANDIDATES = 30
 
 
+def pairs_of(values: Mapping[str, Any]) -> set[Any]:
+    return set(itertools.combinations(values.items(), 2))
+
+
 def pairwise(parameters: Mapping[str, Sequence[Any]], seed: int) -> list[dict[str, Any]]:
     """Cases that cover all pairs; greedy: the best of some random candidates, one after another."""
     generator = random.Random(seed)
-    names = list(parameters)
-    missing = {
-        (a, i, b, j)
-        for a, b in itertools.combinations(range(len(names)), 2)
-        for i in range(len(parameters[names[a]]))
-        for j in range(len(parameters[names[b]]))
-    }
+    each = [[(name, value) for value in values] for name, values in parameters.items()]
+    pairs = [itertools.product(*two) for two in itertools.combinations(each, 2)]
+    missing = dict.fromkeys(itertools.chain(*pairs))
     chosen = []
     while missing:
-        lacking = min(generator.sample(sorted(missing), 1))
-        best, covered = None, set[tuple[int, int, int, int]]()
-        for _ in range(CANDIDATES):
-            choice = [generator.randrange(len(parameters[name])) for name in names]
-            choice[lacking[0]], choice[lacking[2]] = lacking[1], lacking[3]
-            pairs = {
-                (a, choice[a], b, choice[b])
-                for a, b in itertools.combinations(range(len(names)), 2)
-            }
-            if best is None or len(pairs & missing) > len(covered):
-                best, covered = choice, pairs & missing
-        assert best is not None
-        missing -= covered
-        chosen.append(
-            {name: parameters[name][index] for name, index in zip(names, best, strict=True)}
-        )
+        lacking = dict(generator.choice(list(missing)))
+        candidates = [
+            {name: generator.choice(values) for name, values in parameters.items()} | lacking
+            for _ in range(CANDIDATES)
+        ]
+        chosen.append(max(candidates, key=lambda one: len(pairs_of(one) & missing.keys())))
+        missing = {pair: None for pair in missing if pair not in pairs_of(chosen[-1])}
     return chosen
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
+from ccbench.backends.base import Position
 from ccbench.backends.cuda.context import DeviceContext, DeviceOutput
 from ccbench.cases.axes import NO_ROOT, Case
 from ccbench.cases.measurement import CaseFacts, Sampling
@@ -24,6 +25,43 @@ SAMPLING = Sampling(
     launches=2,
 )
 """With as few launches as make a row of them: an emulation takes a thousand times as long as a device."""
+
+
+LACKED = {
+    "protocol": "ll",
+    "channels": 2,
+    "aggregation": 4,
+    "registration": "local",
+    "transport": "host",
+    "mode": "graph",
+}
+"""What libraries on processors cannot be asked for."""
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    *(("all_reduce", {axis: value}, f"no {axis} {value}") for axis, value in LACKED.items()),
+    ("all_reduce", {"misalignment_bytes": 4}, "no misalignment 4"),
+    ("all_reduce", {"mode": "overlap", "overlap_with": "matmul"}, "no mode overlap"),
+    ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
+    ("send_recv", {"pair": "0>1", "concurrent": "all_gather"}, "concurrently with a pair"),
+]
+"""Collectives, changes, and what is said of them on all libraries on processors."""
+
+
+class Channel(Protocol):
+    """What control channels between ranks of a test have in common."""
+
+    def all_gather(self, mine: bytes) -> list[bytes]:
+        """What every rank gives."""
+
+    def broadcast(self, mine: bytes | None, root: int) -> bytes:
+        return self.all_gather(mine or b"")[root]
+
+    def barrier(self) -> None:
+        self.all_gather(b"")
+
+    def tell(self, message: Position) -> None:
+        """Nobody watches."""
+        assert message
 
 
 def case_of(

@@ -95,7 +95,6 @@ class EmulatedRuntime:
     views: list[tuple[int, str, NDArray[Any]]] = field(default_factory=list)
     handles: int = 100
     pool: NDArray[np.uint8] | None = None
-    pool_used: int = 0
     threads: bool = False
     opened: int = 0
     failing: dict[str, list[Exception]] = field(default_factory=dict)
@@ -180,9 +179,8 @@ class EmulatedRuntime:
         if self.pool is None:
             memory = np.empty(size + 256, np.uint8)
         else:
-            memory = self.pool[self.pool_used : self.pool_used + size + 256]
-            self.pool_used += size + 256
-        address = int(memory.ctypes.data) + -int(memory.ctypes.data) % 256
+            memory, self.pool = self.pool[: size + 256], self.pool[size + 256 :]
+        address = aligned(memory)
         self.allocated[address] = memory
         self.home[address] = self.device
         return address
@@ -196,7 +194,7 @@ class EmulatedRuntime:
         assert flags == 3
         assert size > 0
         memory = np.full(size + 256, 0xA5, np.uint8)
-        address = int(memory.ctypes.data) + -int(memory.ctypes.data) % 256
+        address = aligned(memory)
         self.pinned[address] = memory
         return address
 
@@ -298,7 +296,7 @@ class EmulatedRuntime:
         else:
             assert grid == arguments["channels"][0] * arguments["ranks_here"][0]
             self.look_at_addresses(name, arguments)
-            kernel = Kernel(self, name, arguments)
+            kernel = Kernel(self.launch, name, arguments)
             alone = Task(lambda: self.launch([kernel]), kind="kernel")
             kernel.stream = self.world.streams[stream]
             self._add(stream, alone if name == COMPARE else kernel)
@@ -447,6 +445,12 @@ class EmulatedRuntime:
 def library(file: str) -> ctypes.CDLL:
     """The host build of a shipped kernel file."""
     return ctypes.CDLL(str(built(Build(file))))
+
+
+def aligned(memory: NDArray[np.uint8]) -> int:
+    """The first address in it where something may lie."""
+    address = int(memory.ctypes.data)
+    return address + -address % 256
 
 
 def void(_: object) -> None:

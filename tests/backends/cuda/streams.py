@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,23 +78,19 @@ class HeldBack(Task):
         return True
 
 
+Launch = Callable[[Sequence["Kernel"]], None]
+
+
 class Kernel(Task):
     """Of collectives between devices: those that all streams have come to run together."""
 
     kind = "kernel"
 
-    def __init__(self, runtime: RunsKernels, name: str, arguments: NDArray[Any]) -> None:
-        self.runtime, self.name, self.arguments = runtime, name, arguments
+    def __init__(self, launch: Launch, name: str, arguments: NDArray[Any]) -> None:
+        self.launch, self.name, self.arguments = launch, name, arguments
 
     def attempt(self) -> bool:
         return False
-
-
-class RunsKernels(Protocol):
-    """Who launches kernels."""
-
-    def launch(self, batch: Sequence[Kernel]) -> None:
-        """Run them at once."""
 
 
 @dataclass
@@ -189,7 +185,7 @@ class World:
                 queue.popleft()
         kernels = [task for task in batch if isinstance(task, Kernel)]
         if kernels:
-            kernels[0].runtime.launch(kernels)
+            kernels[0].launch(kernels)
         return bool(kernels)
 
     def _attempt(self, task: Task) -> bool:

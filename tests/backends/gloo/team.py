@@ -13,12 +13,12 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from ccbench.backends.base import Position
 from ccbench.backends.gloo import GlooEndpoint
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import CaseFacts, Sampling
 from ccbench.machine.host import die_with_parent
 from ccbench.runner.measure import RankResult, measure
+from tests.backends.measuring import Channel
 
 PATIENCE_SECONDS = 120.0
 
@@ -28,7 +28,7 @@ QUICK = Sampling(
 
 
 @dataclass
-class PipedExchange:
+class PipedExchange(Channel):
     """Implements ``ccbench.backends.base.ControlChannel`` over a pipe to the parent, which tells all."""
 
     rank: int
@@ -42,15 +42,6 @@ class PipedExchange:
         self.pipe.send(("all", mine))
         payloads: list[bytes] = self.pipe.recv()
         return payloads
-
-    def broadcast(self, mine: bytes | None, root: int) -> bytes:
-        return self.all_gather(mine or b"")[root]
-
-    def barrier(self) -> None:
-        self.all_gather(b"")
-
-    def tell(self, message: Position) -> None:
-        """Nobody watches."""
 
 
 Work = Callable[[PipedExchange], Any]

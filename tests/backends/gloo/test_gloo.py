@@ -15,6 +15,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES
 from ccbench.runner.measure import RankResult
 from tests.backends import measuring
+from tests.backends.measuring import REFUSED
 
 from .team import PipedExchange, measured, measured_with_facts, on_ranks
 
@@ -26,7 +27,7 @@ HALVES, COLUMNS = "rank // 2", "rank % 2"
 
 
 def case_of(collective: str, ranks: int, count: int = ELEMENTS, **changes: Any) -> Case:
-    return measuring.case_of("gloo", collective, "default", ranks, count, **changes)
+    return measuring.case_of("gloo", collective, ranks=ranks, count=count, **changes)
 
 
 def every_case(ranks: int) -> list[Case]:
@@ -206,16 +207,7 @@ def test_loopback_comes_last_among_the_interfaces() -> None:
         ("all_reduce", {"op": "premulsum"}, "no op premulsum"),
         ("all_reduce", {"op": "avg", "dtype": "int64"}, "no avg of int64: torch divides"),
         ("all_reduce", {"algorithm": "ring"}, "cannot be chosen"),
-        ("all_reduce", {"mode": "graph"}, "no mode graph"),
-        ("all_reduce", {"aggregation": 2}, "no aggregation 2; there is on nccl"),
-        ("all_reduce", {"channels": 2}, "no channels 2"),
-        ("all_reduce", {"registration": "local"}, "no registration local"),
-        ("all_reduce", {"transport": "host"}, "no transport host"),
-        ("all_reduce", {"misalignment_bytes": 4}, "no misalignment 4"),
-        ("all_reduce", {"protocol": "ll"}, "no protocol ll"),
-        ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
-        ("all_reduce", {"mode": "overlap", "overlap_with": "matmul"}, "no mode overlap"),
-        ("send_recv", {"pair": "0>1", "concurrent": "all_gather"}, "concurrently with a pair"),
+        *REFUSED,
     ],
 )
 def test_what_gloo_lacks_is_refused_with_a_reason(

@@ -21,10 +21,14 @@ def ring_reference(orders: Orders, slot_bytes: int) -> Reference:
     def outputs(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
         if trial.collective == "all_reduce":
             return _ring_all_reduce(trial, inputs, orders, slot_bytes)
+        ranks = range(len(inputs))
         if trial.collective == "reduce_scatter":
-            return [_ring_block(trial, inputs, orders, rank) for rank in range(len(inputs))]
+            return [
+                _ring_block(trial, inputs, orders, rank, rank * trial.count) for rank in ranks
+            ]
         if trial.collective == "reduce":
-            return _ring_reduce(trial, inputs, orders)
+            result = _ring_block(trial, inputs, orders, trial.root, 0)
+            return [result if rank == trial.root else result[:0] for rank in ranks]
         return plain_reference(inputs, trial.op, trial.collective, trial.root)
 
     return outputs
@@ -49,8 +53,10 @@ def _ring_all_reduce(
     return [result] * len(inputs)
 
 
-def _ring_block(trial: Trial, inputs: Sequence[Array], orders: Orders, owner: int) -> Array:
-    start = owner * trial.count
+def _ring_block(
+    trial: Trial, inputs: Sequence[Array], orders: Orders, owner: int, start: int
+) -> Array:
+    """The elements from ``start`` on, which ``owner`` adds last."""
     result = np.empty_like(inputs[0][: trial.count])
     parts = channel_parts(trial.count, len(orders), TYPE_BYTES[trial.dtype])
     for order, (begin, end) in zip(orders, parts, strict=True):
@@ -59,15 +65,6 @@ def _ring_block(trial: Trial, inputs: Sequence[Array], orders: Orders, owner: in
         ]
         result[begin:end] = folded(pieces, trial.op, len(inputs))
     return result
-
-
-def _ring_reduce(trial: Trial, inputs: Sequence[Array], orders: Orders) -> list[Array]:
-    result = np.empty_like(inputs[0])
-    parts = channel_parts(trial.count, len(orders), TYPE_BYTES[trial.dtype])
-    for order, (begin, end) in zip(orders, parts, strict=True):
-        pieces = [inputs[rank][begin:end] for rank in _ring_turned(order, trial.root)]
-        result[begin:end] = folded(pieces, trial.op, len(inputs))
-    return [result if rank == trial.root else result[:0] for rank in range(len(inputs))]
 
 
 PACKET_AREAS = 16 * 2

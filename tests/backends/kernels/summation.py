@@ -14,10 +14,8 @@ from ccbench.backends.kernels.sources import (
     Tree,
     channel_orders,
     channel_trees,
-    kernel_algorithms,
 )
 from ccbench.collectives import collective
-from ccbench.errors import UsageError
 from ccbench.schedules import schedule_for
 from ccbench.schedules.orders import BitDependence, Sum, bit_dependence, chain
 
@@ -28,30 +26,22 @@ def kernel_bits(
     ranks: int,
     channels: int = 1,
     root: int = 0,
-    orders: Sequence[Sequence[int]] = (),
 ) -> BitDependence:
     """Return what the bits of the kernel's sums depend on.
 
     algorithm: as a suite has it, ``schedule:chain:8`` included; not ``default``, which goes by the size.
-    channels: of a large message; small ones need not use all. orders: as of ``plan_for``.
-    UsageError where no kernel of that name adds up in this collective.
+    channels: of a large message; small ones need not use all.
     """
     row = collective(collective_name)
     head, _, name = algorithm.partition(":")
     # Messages carry elements of the type, so the interpreter rounds wherever the schedule adds.
-    if head == INTERPRETED and name and row.reduces:
+    if head == INTERPRETED:
         return bit_dependence(schedule_for(collective_name, name, ranks, root))
-    adding = kernel_algorithms(collective_name) if row.reduces else ()
-    if algorithm not in adding:
-        raise UsageError(
-            f"no kernel adds up in {collective_name} as {algorithm!r}; "
-            + (f"there are {', '.join(adding)}" if adding else "it adds nothing up")
-        )
     last = root if row.rooted else None
     if algorithm == "ring":
-        sums = list(_ring_sums(channel_orders(ranks, channels, orders), last))
+        sums = list(_ring_sums(channel_orders(ranks, channels), last))
     elif algorithm == "tree":
-        trees = channel_trees(ranks, channels, last, orders)
+        trees = channel_trees(ranks, channels, last)
         sums = [_climbed(tree, tree.parents.index(-1)) for tree in trees]
     else:
         sums = [chain(range(ranks))]

@@ -32,8 +32,7 @@ from ccbench.flags import Flag
 from ccbench.machine.host import usable_cores
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.workers.team import WorkerTeam
-from tests.backends.mpi.test_teams import SHORT, case_of
-from tests.faults import traces
+from tests.backends.mpi.test_teams import SHORT, case_of, lent
 
 NO_MPI = BACKEND.unavailable()
 needs_mpi = pytest.mark.skipif(NO_MPI is not None, reason=f"no MPI here: {NO_MPI}")
@@ -54,11 +53,7 @@ device_case = partial(case_of, memory="device")
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[WorkerTeam]:
-    opened = team()
-    yield opened
-    pids = opened.pids
-    opened.close()
-    assert traces.all_gone(pids)
+    yield from lent(team())
 
 
 @pytest.mark.thinned(4)

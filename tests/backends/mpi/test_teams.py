@@ -8,9 +8,11 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from ccbench.backends.mpi.calls import FROM_C, FROM_PYTHON, LARGEST_COUNT, OPS
 from ccbench.backends.mpi.endpoint import NOT_IN_C, MpiEndpoint
 from ccbench.backends.mpi.library import installed
 from ccbench.backends.rank_endpoint import RankBuffers, Setup
+from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.errors import BackendUnavailable
@@ -57,13 +60,25 @@ def team(ranks: int = 2, *, environment: tuple[tuple[str, str], ...] = ()) -> Wo
 case_of = partial(measuring.case_of, "mpi", ranks=2, count=512)
 
 
-@pytest.fixture(scope="module")
-def pair() -> Iterator[WorkerTeam]:
-    opened = team()
+def lent(opened: WorkerTeam) -> Iterator[WorkerTeam]:
+    """The team, of which nothing may be left."""
     yield opened
     pids = opened.pids
     opened.close()
     assert traces.all_gone(pids)
+
+
+def once(case: Case, **how: Any) -> Measurement:
+    """What a team of its own makes of ``case``."""
+    opened = team(case.ranks, **how)
+    measurement = opened.run(case, SHORT)
+    opened.close()
+    return measurement
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[WorkerTeam]:
+    yield from lent(team())
 
 
 @pytest.fixture(autouse=True)
@@ -150,9 +165,7 @@ def test_without_a_compiler_python_launches_and_the_result_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    opened = team()
-    measurement = opened.run(case_of("all_reduce"), SHORT)
-    opened.close()
+    measurement = once(case_of("all_reduce"))
     assert measurement.status is Status.OK
     assert measurement.backend_version.endswith(f", {FROM_PYTHON}")
     assert measurement.detail.startswith(f"{FROM_PYTHON} (rank 0: no C compiler was found")
@@ -164,9 +177,7 @@ def test_of_two_collectives_at_once_the_one_that_a_fault_hits_is_named(
     monkeypatch: pytest.MonkeyPatch, spoiled: str
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", f"element:rank=1:collective={spoiled}")
-    opened = team()
-    measurement = opened.run(case_of("all_reduce", concurrent="all_gather"), SHORT)
-    opened.close()
+    measurement = once(case_of("all_reduce", concurrent="all_gather"))
     assert (measurement.status, measurement.wrong_elements) == (Status.WRONG, 1)
     assert ("concurrent all_gather" in measurement.detail) == (spoiled == "all_gather")
 
@@ -192,9 +203,7 @@ def test_pairs_send_one_way_and_both_ways(pair: WorkerTeam) -> None:
 
 
 def test_groups_communicate_side_by_side() -> None:
-    opened = team(4)
-    measurement = opened.run(case_of("all_reduce", ranks=4, groups="rank % 2"), SHORT)
-    opened.close()
+    measurement = once(case_of("all_reduce", ranks=4, groups="rank % 2"))
     assert measurement.status is Status.OK, measurement.detail
     assert len(measurement.group_names) == 2
     assert measurement.group_samples_seconds
@@ -209,9 +218,7 @@ def test_a_named_algorithm_gets_a_team_of_its_own() -> None:
     assert BACKEND.unsupported(case) is None
     settings = BACKEND.team_settings(case)
     assert settings
-    opened = team(environment=settings)
-    measurement = opened.run(case, SHORT)
-    opened.close()
+    measurement = once(case, environment=settings)
     assert (measurement.status, measurement.algorithm_used) == (Status.OK, names[0])
 
 
@@ -248,13 +255,7 @@ def test_a_killed_rank_is_named() -> None:
 @pytest.mark.exhaustive  # of a whole run in tests/faults/test_launched_runs.py
 def test_a_stopped_rank_is_named_and_ended() -> None:
     opened = team()
-    limited = Sampling(
-        rounds=1,
-        budget_seconds=30.0,
-        minimum_samples=4000,
-        maximum_samples=4000,
-        time_limit_seconds=2.0,
-    )
+    limited = replace(LONG, minimum_sample_seconds=0.0, time_limit_seconds=2.0)
     measurement = run_while(opened, lambda: os.kill(opened.pids[1], signal.SIGSTOP), limited)
     assert measurement.status is Status.TIMED_OUT
     assert f"rank 1 (process {opened.pids[1]}) is stopped by a signal" in measurement.detail

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbench.backends.base import Position
 from ccbench.backends.cuda.blocking_kernel import BlockingKernelTimedOut, SharedWords
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import PerProcessEndpoint
@@ -22,7 +21,7 @@ from ccbench.backends.nccl.bootstrap import LaunchedRank, own_host_name
 from ccbench.cases.axes import Case
 from ccbench.runner.measure import durations
 from tests.backends.cuda.emulated import CudaError
-from tests.backends.measuring import measured
+from tests.backends.measuring import Channel, measured
 
 from .computing import can_compute
 from .double import Process, World, WorldRuntime
@@ -34,7 +33,7 @@ RANKS = 3
 ONE_HOST = ("one",) * RANKS
 
 
-class Meeting:
+class Meeting(Channel):
     """Implements ``ccbench.backends.base.ControlChannel`` between threads; ``hosts`` are the test's."""
 
     oversubscribed = False
@@ -45,7 +44,6 @@ class Meeting:
         self.rank, self.ranks, self.hosts = rank, len(hosts), tuple(hosts)
         self.one_clock = len(set(hosts)) == 1
         self.given, self.wait = payloads, wait
-        self.positions: list[Position] = []
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         self.given[self.rank] = mine
@@ -53,15 +51,6 @@ class Meeting:
         gathered = list(self.given)
         self.wait.wait()
         return gathered
-
-    def broadcast(self, mine: bytes | None, root: int) -> bytes:
-        return self.all_gather(mine or b"")[root]
-
-    def barrier(self) -> None:
-        self.all_gather(b"")
-
-    def tell(self, message: Position) -> None:
-        self.positions.append(message)
 
 
 def together(play: Callable[[int], Any]) -> list[Any]:

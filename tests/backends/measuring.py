@@ -109,6 +109,15 @@ def wrong_elements(endpoint: Any, case: Case, sampling: Sampling = SAMPLING) -> 
     return mismatch.wrong_elements if mismatch else 0
 
 
+def command(*words: str) -> int:
+    """The exit code of ``ccbench`` with these words."""
+    from ccbench.cli import main  # doubles in processes of their own need none of it
+
+    with pytest.raises(SystemExit) as leaving:
+        main(list(words))
+    return int(leaving.value.code or 0)
+
+
 def launched(endpoint: Any, case: Case, launches: int = 1, seed: int = 1) -> None:
     """Launch ``case`` on the data of ``seed``, for the test to look at what is there before it ends."""
     endpoint.prepare(case)

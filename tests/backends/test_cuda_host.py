@@ -15,13 +15,12 @@ from ccbench.backends.kernels import building
 from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.cases.axes import NO_ROOT, Case
 from ccbench.cases.measurement import Measurement, Status
-from ccbench.cli import main
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.results import load_run
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends import measuring
-from tests.backends.measuring import SAMPLING
+from tests.backends.measuring import SAMPLING, command
 
 POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
 
@@ -202,14 +201,6 @@ SUITE = """
 sweep: {collective: [all_reduce, barrier], size: 64 B, ranks: 2}
 sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 0 s, minimum_sample: 0 s, budget: 10 ms}
 """
-
-
-def command(*words: str) -> int:
-    with pytest.raises(SystemExit) as leaving:
-        main(list(words))
-    code = leaving.value.code
-    assert isinstance(code, int)
-    return code
 
 
 def test_a_run_says_emulation_wherever_it_is_shown(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends import rank_endpoint
-from ccbench.backends.base import OutOfMemory, Position
+from ccbench.backends.base import OutOfMemory
 from ccbench.backends.rank_endpoint import (
     HUGE_PAGE_BYTES,
     PAGE_BYTES,
@@ -19,10 +19,10 @@ from ccbench.backends.rank_endpoint import (
     Call,
     RankEndpoint,
 )
-from tests.backends.measuring import case_of
+from tests.backends.measuring import Channel, case_of
 
 
-class Mirror:
+class Mirror(Channel):
     """Every other rank gives what this one gives, plus ``offset`` for each rank between."""
 
     def __init__(
@@ -30,7 +30,6 @@ class Mirror:
     ) -> None:
         self.rank, self.ranks, self.hosts = 0, len(hosts), tuple(hosts)
         self.one_clock, self.oversubscribed, self.offset = one_clock, False, offset
-        self.positions: list[Position] = []
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         numbers = np.frombuffer(mine, np.float64)
@@ -42,9 +41,6 @@ class Mirror:
 
     def barrier(self) -> None:
         """Nobody is late."""
-
-    def tell(self, message: Position) -> None:
-        self.positions.append(message)
 
 
 class Copying(RankEndpoint):

@@ -12,11 +12,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import re
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -470,3 +471,11 @@ class FakeNvrtc:
 def compiled_to_text(program: CompilerInput, architecture: int, compiler: FakeNvrtc) -> bytes:
     """Stands in for ``compile_program``."""
     return program.text.encode()
+
+
+def module_of(name: str, stand_in: Any) -> ModuleType:
+    """``cupy.cuda.NAME``, which is imported from now on; ``stand_in`` has what is in it."""
+    made = ModuleType(f"cupy.cuda.{name}")
+    made.__getattr__ = lambda attribute: getattr(stand_in, attribute)  # type: ignore[method-assign]
+    sys.modules[made.__name__] = made
+    return made

@@ -111,27 +111,20 @@ class Clique:
     receives: dict[tuple[int, int], deque[Request]] = field(
         default_factory=lambda: defaultdict(deque)
     )
-    parts: dict[int, dict[int, tuple[int, int]]] = field(
+    brought: dict[tuple[str, int], dict[int, Any]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     made: dict[tuple[int, int], Clique] = field(default_factory=dict)
-    windows: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
 
     @property
     def complete(self) -> bool:
         return len(self.joined) == self.ranks
 
-    def part(self, number: int, colour: int) -> tuple[Clique, list[int]]:
-        """The clique of the ranks that gave ``colour`` in split ``number``, and those ranks in new order."""
-        colours = self.parts[number]
-        members = sorted(
-            (key, rank)
-            for rank, (colour_of_rank, key) in colours.items()
-            if colour_of_rank == colour
-        )
-        if (number, colour) not in self.made:
-            self.made[number, colour] = Clique(self.world, len(members))
-        return self.made[number, colour], [rank for _, rank in members]
+    def part(self, colours: dict[int, Any], colour: int) -> tuple[Clique, list[int]]:
+        """The clique of the ranks that gave ``colour`` in a split, and those ranks in new order."""
+        members = sorted((key, rank) for rank, (mine, key) in colours.items() if mine == colour)
+        part = self.made.setdefault((id(colours), colour), Clique(self.world, len(members)))
+        return part, [rank for _, rank in members]
 
     def post(self, rank: int, request: Request) -> None:
         """A rank has come to a call; whoever comes last moves the bytes."""

@@ -46,12 +46,12 @@ class NativeLibrary:
                 setattr(self, name, kind(guarded(process, getattr(functions, name))))
 
 
-def guarded(process: State, function: Callable[..., int]) -> Callable[..., int]:
+def guarded(process: State, function: Callable[..., int | None]) -> Callable[..., int]:
     """An exception cannot cross C: it is kept, and the call fails. What NCCL forbids is one, too."""
 
     def call(*arguments: Any) -> int:
         try:
-            return function(*arguments)
+            return function(*arguments) or SUCCESS
         except Exception as error:
             process.exceptions.append(error)
             return process.fail(INTERNAL, f"the double failed: {error!r}")
@@ -71,9 +71,8 @@ class Functions:
         held = self.p.texts.setdefault(text, ctypes.create_string_buffer(text))
         return ctypes.addressof(held)
 
-    def ncclGetVersion(self, version: Any) -> int:  # noqa: N802
+    def ncclGetVersion(self, version: Any) -> None:  # noqa: N802
         version[0] = self.p.world.version
-        return SUCCESS
 
     def ncclGetErrorString(self, result: int) -> int:  # noqa: N802
         return self._text(MEANINGS.get(result, "unknown result code").encode())
@@ -88,13 +87,31 @@ class Functions:
     ) -> int:
         member = self.p.ready(comm)
         assert colour >= NO_COLOUR
-        number = member.splits
-        member.splits += 1
-        with self.p.world.changed:
-            member.clique.parts[number][member.rank] = (colour, key)
-            self.p.world.changed.notify_all()
+        brought, what = self._meet(member, "split", (colour, key))
         where = ctypes.addressof(held.contents)
-        return self._later(lambda group: self._split(group, member, number, colour, where))
+
+        def split(group: Group) -> int:
+            assert self.p.world.wait_until(lambda: len(brought) == member.clique.ranks, what)
+            holder = ctypes.c_void_p.from_address(where)
+            if colour == NO_COLOUR:
+                holder.value = None
+                return SUCCESS
+            part, ranks = member.clique.part(brought, colour)
+            rank = ranks.index(member.rank)
+            result, holder.value = self.p.join(part, rank, member.device, group)
+            return result
+
+        return self._later(split)
+
+    def _meet(self, member: Member, kind: str, mine: Any) -> tuple[dict[int, Any], str]:
+        """What ranks bring to the same call, of which this is one; and words for who waits for others."""
+        number = member.met.get(kind, 0)
+        member.met[kind] = number + 1
+        with self.p.world.changed:
+            brought = member.clique.brought[kind, number]
+            brought[member.rank] = mine
+            self.p.world.changed.notify_all()
+        return brought, f"the {kind} of rank {member.rank} waits for others"
 
     def _later(self, work: Callable[[Group], int]) -> int:
         """When the group ends, which is now where there is none."""
@@ -104,18 +121,6 @@ class Functions:
             return SUCCESS
 
         return self.p.alone(remember)
-
-    def _split(self, group: Group, member: Member, number: int, colour: int, where: int) -> int:
-        clique, what = member.clique, f"ncclCommSplit of rank {member.rank} waits for others"
-        assert self.p.world.wait_until(lambda: len(clique.parts[number]) == clique.ranks, what)
-        holder = ctypes.c_void_p.from_address(where)
-        if colour == NO_COLOUR:
-            holder.value = None
-            return SUCCESS
-        part, ranks = clique.part(number, colour)
-        rank = ranks.index(member.rank)
-        result, holder.value = self.p.join(part, rank, member.device, group)
-        return result
 
     def ncclCommCount(self, comm: int, answer: Any) -> int:  # noqa: N802
         return self._answer(comm, answer, lambda member: member.clique.ranks)
@@ -127,11 +132,10 @@ class Functions:
         answer[0] = ask(self.p.ready(comm))
         return SUCCESS
 
-    def ncclCommGetAsyncError(self, comm: int, answer: Any) -> int:  # noqa: N802
+    def ncclCommGetAsyncError(self, comm: int, answer: Any) -> None:  # noqa: N802
         member = self.p.member(comm)
         self.p.world.advance()
         answer[0] = member.state
-        return SUCCESS
 
     # -- memory and ops ------------------------------------------------------------------------------------
 
@@ -144,24 +148,21 @@ class Functions:
         held[0] = address
         return SUCCESS
 
-    def ncclMemFree(self, address: int) -> int:  # noqa: N802
+    def ncclMemFree(self, address: int) -> None:  # noqa: N802
         for member in self.p.members.values():
             assert address not in (*member.registered.values(), *member.in_graphs)
         del self.p.nccl_memory[address]
         self.p.runtime.free(address)
-        return SUCCESS
 
-    def ncclCommRegister(self, comm: int, address: int, size: int, held: Any) -> int:  # noqa: N802
+    def ncclCommRegister(self, comm: int, address: int, size: int, held: Any) -> None:  # noqa: N802
         member = self.p.ready(comm)
         if self.p.registers:
             held[0] = handle = next(self.p.world.handles)
             member.registered[handle] = address
-        return SUCCESS
 
-    def ncclCommDeregister(self, comm: int, handle: int) -> int:  # noqa: N802
+    def ncclCommDeregister(self, comm: int, handle: int) -> None:  # noqa: N802
         member = self.p.ready(comm)
         del member.registered[handle]
-        return SUCCESS
 
     ncclCommWindowDeregister = ncclCommDeregister  # noqa: N815
 
@@ -172,49 +173,40 @@ class Functions:
         if not self.p.registers:
             return SUCCESS
         assert address in self.p.nccl_memory
-        number = member.windows
-        member.windows += 1
-        with self.p.world.changed:
-            member.clique.windows[number][member.rank] = size
-            self.p.world.changed.notify_all()
+        sizes, what = self._meet(member, "window", size)
         handle, where = next(self.p.world.handles), ctypes.addressof(held.contents)
         member.registered[handle] = address
-        return self._later(lambda _: self._window(member, number, handle, where))
 
-    def _window(self, member: Member, number: int, handle: int, where: int) -> int:
-        sizes = member.clique.windows[number]
-        what = f"ncclCommWindowRegister of rank {member.rank} waits"
-        assert self.p.world.wait_until(lambda: len(sizes) == member.clique.ranks, what)
-        assert len(set(sizes.values())) == 1
-        ctypes.c_void_p.from_address(where).value = handle
-        return SUCCESS
+        def window(_: Group) -> int:
+            assert self.p.world.wait_until(lambda: len(sizes) == member.clique.ranks, what)
+            assert len(set(sizes.values())) == 1
+            ctypes.c_void_p.from_address(where).value = handle
+            return SUCCESS
+
+        return self._later(window)
 
     def ncclRedOpCreatePreMulSum(  # noqa: N802
         self, held: Any, scalar: int, dtype: int, residence: int, comm: int
-    ) -> int:
+    ) -> None:
         member = self.p.ready(comm)
         kind = numpy_dtype(DTYPE_NAMES[dtype])
         value = np.frombuffer(ctypes.string_at(scalar, kind.itemsize), kind)[0]
         held[0] = number = next(self.p.world.handles)
         member.ops[number] = Reduction("premulsum", value)
-        return SUCCESS
 
-    def ncclRedOpDestroy(self, op: int, comm: int) -> int:  # noqa: N802
+    def ncclRedOpDestroy(self, op: int, comm: int) -> None:  # noqa: N802
         member = self.p.ready(comm)
         del member.ops[op]
-        return SUCCESS
 
     # -- parameters ----------------------------------------------------------------------------------------
 
-    def ncclParamGetAllParameterKeys(self, table: Any, count: Any) -> int:  # noqa: N802
+    def ncclParamGetAllParameterKeys(self, table: Any, count: Any) -> None:  # noqa: N802
         keys = self.p.parameters
         table[0], count[0] = (ctypes.c_char_p * len(keys))(*keys), len(keys)
         self.p.texts[b"keys"] = table[0]
-        return SUCCESS
 
-    def ncclParamGetParameter(self, key: bytes, value: Any, length: Any) -> int:  # noqa: N802
+    def ncclParamGetParameter(self, key: bytes, value: Any, length: Any) -> None:  # noqa: N802
         value[0], length[0] = self.p.parameters[key], len(self.p.parameters[key])
-        return SUCCESS
 
     # -- groups and collectives ----------------------------------------------------------------------------
 

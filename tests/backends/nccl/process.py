@@ -69,8 +69,7 @@ class Member:
     process: State
     error: int = SUCCESS
     ops: dict[int, Reduction] = field(default_factory=dict)
-    splits: int = 0
-    windows: int = 0
+    met: dict[str, int] = field(default_factory=dict)
     registered: dict[int, int] = field(default_factory=dict)
     connected: set[str] = field(default_factory=set)
     in_graphs: set[int] = field(default_factory=set)

@@ -9,8 +9,8 @@ import pytest
 
 from ccbench.backends import nccl
 from ccbench.cases.axes import OVERLAP_PARTS
-from ccbench.cli import main
 from ccbench.results import load_run
+from tests.backends.measuring import command
 
 FAKE = Path(__file__).parent / "fake"
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,9 +54,7 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(suite: str, folder: Path, *more: str) -> int:
     file = folder / "suite.yaml"
     file.write_text(suite)
-    with pytest.raises(SystemExit) as leaving:
-        main(["run", str(file), "-o", str(folder / "run"), *more])
-    return int(leaving.value.code or 0)
+    return command("run", str(file), "-o", str(folder / "run"), *more)
 
 
 @pytest.mark.exhaustive

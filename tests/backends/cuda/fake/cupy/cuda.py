@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
-from types import ModuleType
 
 from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.building import found_compiler
-from tests.backends.cuda.emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
+from tests.backends.cuda.emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text, module_of
 
 vars(modules).update(
     compile_program=compiled_to_text, nvrtc=FakeNvrtc
@@ -21,12 +19,5 @@ if (
 _emulated = EmulatedRuntime(devices=int(os.environ.get("FAKE_GPUS", "1")), processors=64)
 
 
-def _module(name: str) -> ModuleType:
-    made = ModuleType(f"cupy.cuda.{name}")
-    made.__getattr__ = lambda attribute: getattr(_emulated, attribute)  # type: ignore[method-assign]
-    sys.modules[made.__name__] = made
-    return made
-
-
-runtime = _module("runtime")
-driver = _module("driver")
+runtime = module_of("runtime", _emulated)
+driver = module_of("driver", _emulated)

@@ -50,7 +50,9 @@ def without(compiled: CompiledCase, site: Site) -> CompiledCase:
     else:
         group = program.groups[site.group]
         less = replace(group, waits=tuple(wait for wait in group.waits if wait != site.wait))
-        changed = replace(program, groups=_exchanged(program.groups, site.group, less))
+        groups = list(program.groups)
+        groups[site.group] = less
+        changed = replace(program, groups=tuple(groups))
     return replace(compiled, programs={**compiled.programs, site.rank: changed})
 
 
@@ -62,10 +64,6 @@ def posted_early(compiled: CompiledCase, rank: int, number: int) -> CompiledCase
     groups = (*program.groups[:number], *parts, *program.groups[number + 1 :])
     changed = replace(program, groups=groups)
     return replace(compiled, programs={**compiled.programs, rank: changed})
-
-
-def _exchanged(groups: tuple[Group, ...], number: int, group: Group) -> tuple[Group, ...]:
-    return (*groups[:number], group, *groups[number + 1 :])
 
 
 # -- which waits matter ------------------------------------------------------------------------------------

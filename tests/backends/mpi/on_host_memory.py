@@ -134,23 +134,21 @@ def main(*options: str) -> None:
     runtime = HostMemoryRuntime(**settings)
     vars(device)["open_cuda"] = lambda: Cuda(runtime, None)
     vars(endpoint)["why_not_cuda_aware"] = lambda mpi, variables: None
-    launch, timed = MpiEndpoint.launch, MpiEndpoint.launch_and_time_waits
     copy = device_memory.DeviceMemory.copy
 
-    def launched(self: MpiEndpoint, times: int) -> None:
-        with runtime.open():
-            launch(self, times)
+    def opening(method: Callable[[MpiEndpoint, int], Any]) -> Callable[[MpiEndpoint, int], Any]:
+        def launched(self: MpiEndpoint, times: int) -> Any:
+            with runtime.open():
+                return method(self, times)
 
-    def launched_and_timed(self: MpiEndpoint, times: int) -> float:
-        with runtime.open():
-            return timed(self, times)
+        return launched
 
     def copied(self: device_memory.DeviceMemory, target: Array, source: Array) -> None:
         copy(self, target, source)
         runtime.protect(ACCESS)  # the launch goes on
 
-    MpiEndpoint.launch = launched  # type: ignore[method-assign]
-    MpiEndpoint.launch_and_time_waits = launched_and_timed  # type: ignore[method-assign]
+    for name in ("launch", "launch_and_time_waits"):
+        setattr(MpiEndpoint, name, opening(getattr(MpiEndpoint, name)))
     device_memory.DeviceMemory.copy = copied  # type: ignore[method-assign]
     serve_one_team()
 

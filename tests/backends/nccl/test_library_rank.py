@@ -232,19 +232,19 @@ class AclOnHost:
         self.settled = 0
         for name, arguments in ascend.FUNCTIONS.items():
             kind = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)
-            setattr(self, name, kind(getattr(self, f"_{name}", lambda *words: 0)))
+            setattr(self, name, kind(partial(self._call, f"_{name}")))
 
-    def _aclrtGetDeviceCount(self, count: Any) -> int:  # noqa: N802
+    def _call(self, name: str, *words: Any) -> int:
+        return getattr(self, name, lambda *_: 0)(*words) or 0
+
+    def _aclrtGetDeviceCount(self, count: Any) -> None:  # noqa: N802
         count[0] = self.devices
-        return 0
 
-    def _aclrtCreateStream(self, held: Any) -> int:  # noqa: N802
+    def _aclrtCreateStream(self, held: Any) -> None:  # noqa: N802
         held[0] = 77
-        return 0
 
-    def _aclrtSynchronizeStream(self, stream: int) -> int:  # noqa: N802
+    def _aclrtSynchronizeStream(self, stream: int) -> None:  # noqa: N802
         self.settled += stream == 77
-        return 0
 
     def _aclrtMalloc(self, held: Any, size: int, policy: int) -> int:  # noqa: N802
         if size > self.room_bytes:
@@ -257,17 +257,14 @@ class AclOnHost:
     def _aclrtFree(self, address: int) -> int:  # noqa: N802
         return 0 if self.held.pop(address, None) else 107_000
 
-    def _aclrtMemset(self, address: int, room: int, value: int, size: int) -> int:  # noqa: N802
+    def _aclrtMemset(self, address: int, room: int, value: int, size: int) -> None:  # noqa: N802
         ctypes.memset(address, value, size)
-        return 0
 
-    def _aclrtMemcpy(self, target: int, room: int, source: int, size: int, kind: int) -> int:  # noqa: N802
+    def _aclrtMemcpy(self, target: int, room: int, source: int, size: int, kind: int) -> None:  # noqa: N802
         ctypes.memmove(target, source, size)
-        return 0
 
-    def _aclrtGetMemInfo(self, kind: int, free: Any, total: Any) -> int:  # noqa: N802
+    def _aclrtGetMemInfo(self, kind: int, free: Any, total: Any) -> None:  # noqa: N802
         free[0] = total[0] = self.room_bytes
-        return 0
 
 
 def test_ascends_buffers_are_in_its_memory_and_its_stream_is_waited_for() -> None:

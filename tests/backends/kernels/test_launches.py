@@ -75,6 +75,7 @@ def test_a_rank_that_is_ahead_does_not_overwrite_what_another_still_reads(name: 
         run_case(replace(case, lanes=lanes), Build(case.kernel_file), seed)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", FOLLOWING)
 def test_a_rank_that_is_ahead_does_not_race_with_what_another_still_reads(name: str) -> None:
     case, _, _ = FOLLOWING[name]

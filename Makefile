@@ -51,7 +51,7 @@ test: ## the quick tier
 	$(BIN)/pytest -m "not exhaustive and alone"
 
 goldens: ## renew what whole inputs become: tests/*/goldens, to be read before they are committed
-	CCBENCH_GOLDENS=renew $(BIN)/pytest -q $$(git ls-files 'tests/**/test_goldens.py')
+	CCBENCH_GOLDENS=renew $(BIN)/pytest -q $$(git ls-files 'tests/*/test_goldens.py')
 	$(BIN)/python -m tests.goldens
 
 install-exhaustive: ## torch (its CPU build, where pip is told of it) and NVRTC: 1 GB

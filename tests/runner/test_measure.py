@@ -330,6 +330,3 @@ def test_what_ran_while_computing_is_what_is_checked() -> None:
 def test_there_is_room_for_fewer_samples_of_five_stamps() -> None:
     _, (result, _) = overlapped(capacity=14)
     assert result.stamps.shape[1] == 2
-
-
-# -- who takes part ----------------------------------------------------------------------------------------

@@ -37,18 +37,3 @@ def xgmi(target: str, count: int = 1) -> str:
 
 def noticed(topology: Topology) -> list[tuple[str, int | None]]:
     return [(warning.kind, warning.line) for warning in topology.warnings]
-
-
-# Real files
-
-
-# The tree
-
-
-# Links between GPUs
-
-
-# Several hosts
-
-
-# Any text

@@ -29,6 +29,3 @@ def entry(name: str = "nccl:all_reduce", number: int = 1, **more: Any) -> dict[s
         "is_p2p": False,
         **more,
     }
-
-
-# -- the dumps of Gloo --------------------------------------------------------------------------------------

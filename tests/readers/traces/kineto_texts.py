@@ -98,18 +98,9 @@ def summary(call: Communication) -> tuple[str, str, int | None, int | None, int]
     return call.collective, call.dtype, call.input_bytes, call.output_bytes, call.group.size
 
 
-# -- kernels of NCCL ----------------------------------------------------------------------------------------
-
-
 # -- other versions, devices and libraries ------------------------------------------------------------------
 
 SHAPES = {
     "Input Dims": [[[256, 4]], [], [], [], [], []],
     "Input type": ["TensorList", "", "", "", "", ""],
 }
-
-
-# -- forms of the file --------------------------------------------------------------------------------------
-
-
-# -- real traces --------------------------------------------------------------------------------------------

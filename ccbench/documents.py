@@ -522,3 +522,35 @@ def shipped_folder(
         f"{installed}: the shipped folder {name!r} is missing, and {checkout} is not a checkout's; "
         "install ccbench again"
     )
+
+
+OF_TIMES = {"op_name", "num_gpus", "message_size", "latency"}
+"""Columns of the tables that ai-dynamo/aiconfigurator collects."""
+
+MOST_ROWS = 200_000
+
+
+def times_text(name: str, content: bytes) -> str:
+    """Return a table of times in a parquet file as lines with commas; "" for any other content.
+
+    Where it has no columns of them, device, framework and version are what ``name`` says, as in
+    ``h100_sxm__nccl__2.23__nccl_perf.parquet``.
+    """
+    if content[:4] != b"PAR1":
+        return ""
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
+
+    try:
+        with pq.ParquetFile(pa.BufferReader(content)) as parquet:
+            columns, rows = parquet.schema_arrow.names, parquet.metadata.num_rows
+            if not {*columns} >= OF_TIMES or rows > MOST_ROWS:
+                return ""
+            frame = parquet.read().to_pandas()
+    except (pa.ArrowException, OSError, ValueError, MemoryError):
+        return ""
+    words = name.split("__")
+    for column, word in zip(("device", "framework", "version"), words[:-1], strict=False):
+        if column not in columns:
+            frame[column] = word.replace("_", " ")
+    return str(frame.to_csv(index=False))

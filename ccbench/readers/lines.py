@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccbench.documents import open_file
+from ccbench.documents import open_file, times_text
 from ccbench.errors import CcbenchError, UsageError
 
 LARGEST_TEXT_BYTES = 64 << 20
@@ -66,7 +66,9 @@ def file_text(path: Path, cure: str, part: str, most_bytes: int = LARGEST_TEXT_B
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{path}: cannot be read ({reason}); name {cure}") from None
-    return decoded_text(content, str(path), part, UsageError, most_bytes)
+    return times_text(path.name, content) or decoded_text(
+        content, str(path), part, UsageError, most_bytes
+    )
 
 
 def decoded_text(
@@ -113,7 +115,7 @@ def may_be_output(file: Path) -> bool:
     except OSError:
         return True
     if b"\0" in head and head[:2] not in UTF_16:
-        return False
+        return file.name.endswith("_perf.parquet")
     return not is_description(head.decode("utf-8", "replace"))
 
 

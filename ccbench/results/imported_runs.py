@@ -410,9 +410,10 @@ def import_logs(
         libraries = (
             capabilities_of(case.measurement.case.backend).priced_by for case in file.cases
         )
-        if PricedBy.GPU_LIBRARY in libraries:
+        if PricedBy.GPU_LIBRARY in libraries or file.log.devices:
             own, guesses = recognised(file.log, system)
-            file, notes = replace(file, system=own, guessed=guesses), (*notes, *guesses)
+            file = replace(file, system=own, guessed=guesses)
+            notes = (*notes, *guesses)
         files.append(replace(file, notes=(*file.notes, *notes)))
     return tuple(files)
 

@@ -32,27 +32,27 @@ _MOST_TAGS = 4
 
 FORMS = (
     "nccl-tests and rccl-tests (text, JSON, CSV), OSU micro-benchmarks, Intel MPI Benchmarks, torch "
-    "all_reduce_bench, PARAM comms, mscclpp-test, nccom-test, hccl_test, ucc_perftest and Gloo's benchmark"
+    "all_reduce_bench, PARAM comms, mscclpp-test, nccom-test, hccl_test, ucc_perftest, Gloo's benchmark, and "
+    "all-reduces of servers (aiconfigurator's tables, vLLM's and TensorRT-LLM's benchmarks)"
 )
 
 
 @cache
 def readers() -> dict[str, LogReader]:
     """Return readers by name, in the order they are asked: those with words of their own first."""
-    from ccbench.readers.benchmarks import column_tables, nccl_reports, nccl_tests
+    from ccbench.readers.benchmarks import (
+        column_tables,
+        nccl_reports,
+        nccl_tests,
+        serving_tables,
+    )
     from ccbench.readers.benchmarks import torch_benchmarks as torch
     from ccbench.readers.benchmarks.log import LogReader
 
-    osu, imb, nccom, hccl_test, gloo, ucc_perftest, mscclpp = column_tables.READERS
     listed = (
-        osu,
-        imb,
-        nccom,
-        hccl_test,
+        LogReader("serving_tables", serving_tables.recognises, serving_tables.read),
+        *column_tables.READERS,
         LogReader("param", torch.is_param, torch.read_param),
-        gloo,
-        ucc_perftest,
-        mscclpp,
         LogReader("torch_bench", torch.is_all_reduce_bench, torch.read_all_reduce_bench),
         LogReader("nccl_reports", nccl_reports.recognises, nccl_reports.read),
         LogReader("nccl_tests", nccl_tests.recognises, nccl_tests.read),

@@ -27,6 +27,7 @@ from ccbench.readers.benchmarks.log import (
     json_record,
     log_of,
     row_of,
+    tables_of,
 )
 from ccbench.readers.benchmarks.words import (
     GIBI,
@@ -521,7 +522,7 @@ def _is_mscclpp(text: str) -> bool:
 
 def _read_mscclpp(text: str) -> ImportedLog:
     """One table for each name, kernel and number of ranks, in the order they first appear."""
-    rows: dict[tuple[str, int | None, int | None, str], list[ImportedRow]] = {}
+    rows: list[tuple[ImportedTable, ImportedRow]] = []
     warnings: list[SourceWarning] = []
     lines = list(source_lines(text))
     for line in lines:
@@ -532,18 +533,15 @@ def _read_mscclpp(text: str) -> ImportedLog:
         if cells is None or "seconds" not in cells:
             warnings.append(no_row(line))
             continue
-        name, ranks = collective_name(record["name"]), whole(record["ranks"]) or None
+        name = collective_name(record["name"])
+        ranks = whole(record["ranks"]) or None
         each = whole(record.get("ranksPerNode", ""))
         # Ranks that do not divide evenly over nodes leave the number of nodes open.
         nodes = ranks // each if ranks and each and ranks % each == 0 else None
         algorithm = f"kernel:{record['kernel']}" if record.get("kernel") else "default"
         row = row_of(line.number, cells, op=op_of(name, "sum"), root=root_of(name))
-        rows.setdefault((name, ranks, nodes, algorithm), []).append(row)
-    tables = [
-        ImportedTable(name, tuple(kept), ranks, nodes, algorithm, line=kept[0].line)
-        for (name, ranks, nodes, algorithm), kept in rows.items()
-    ]
-    return log_of("mscclpp", lines, tables, warnings)
+        rows.append((ImportedTable(name, (), ranks, nodes, algorithm), row))
+    return log_of("mscclpp", lines, tables_of(rows), warnings)
 
 
 READERS = (

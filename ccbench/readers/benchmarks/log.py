@@ -297,6 +297,20 @@ def row_of(line: int, cells: Mapping[str, Any], **more_fields: Any) -> ImportedR
     )
 
 
+def tables_of(rows: Iterable[tuple[ImportedTable, ImportedRow]]) -> list[ImportedTable]:
+    """Return the tables of ``rows``, in the order in which they first appear.
+
+    Rows whose tables, themselves without rows, are equal belong together.
+    """
+    kept: dict[ImportedTable, list[ImportedRow]] = {}
+    for table, row in rows:
+        kept.setdefault(table, []).append(row)
+    return [
+        replace(table, rows=tuple(members), line=members[0].line)
+        for table, members in kept.items()
+    ]
+
+
 def log_of(
     tool: str,
     lines: Sequence[LogLine],

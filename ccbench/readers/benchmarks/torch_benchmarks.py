@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ccbench.findings import SourceWarning
 from ccbench.readers.benchmarks.log import (
@@ -26,6 +27,7 @@ from ccbench.readers.benchmarks.log import (
     cells_of,
     log_of,
     row_of,
+    tables_of,
 )
 from ccbench.readers.benchmarks.words import (
     Launch,
@@ -41,7 +43,7 @@ from ccbench.readers.benchmarks.words import (
     source_lines,
     whole,
 )
-from ccbench.readers.lines import PrintedFigure, figure
+from ccbench.readers.lines import figure, searches
 from ccbench.units import parse_size
 
 # -- PARAM --------------------------------------------------------------------------------------------------
@@ -70,14 +72,12 @@ _WORLD = re.compile(r"world_size:[ \t]*(\d{1,7})")
 _COMMAND = re.compile(r"--collectives?[ =]([a-z_]{3,40})")
 
 
-def is_param(text: str) -> bool:
-    """Return whether a result line of PARAM is in ``text``."""
-    return "COMMS-RES" in text
+is_param = searches(re.compile("COMMS-RES"))
 
 
 def read_param(text: str) -> ImportedLog:
     """One table for each collective and element type, in the order they first appear."""
-    rows: dict[tuple[str, str, int | None, int | None], list[ImportedRow]] = {}
+    rows: list[tuple[ImportedTable, ImportedRow]] = []
     warnings: list[SourceWarning] = []
     columns: tuple[PrintedColumn, ...] = ()
     launch, stated, world = Launch(), "", None
@@ -104,19 +104,13 @@ def read_param(text: str) -> ImportedLog:
         if cells is None or shown[0].name != "size_bytes":
             warnings.append(no_row(line))
             continue
-        dtype, op = dtype_name(match["dtype"] or ""), op_of(name, "")
-        key = (name, match["tag"].strip("-"), world or launch.ranks, launch.nodes)
-        row = row_of(line.number, cells, dtype=dtype, op=op, root=root_of(name))
-        rows.setdefault(key, []).append(row)
-    tables = []
-    for (name, tag, ranks, nodes), table_rows in rows.items():
+        dtype = dtype_name(match["dtype"] or "")
+        op = op_of(name, "")
+        tag = match["tag"].strip("-")
         facts = {"tag": tag} if tag else {}
-        tables.append(
-            ImportedTable(
-                name, tuple(table_rows), ranks, nodes, line=table_rows[0].line, facts=facts
-            )
-        )
-    return log_of("param", lines, tables, warnings)
+        table = ImportedTable(name, (), world or launch.ranks, launch.nodes, facts=facts)
+        rows.append((table, row_of(line.number, cells, dtype=dtype, op=op, root=root_of(name))))
+    return log_of("param", lines, tables_of(rows), warnings)
 
 
 # -- all_reduce_bench.py ------------------------------------------------------------------------------------
@@ -127,18 +121,19 @@ _PARAGRAPH = re.compile(
 )
 _SWEEP = re.compile(r"bandwidth of all_reduce over (\d{1,7}) ranks")
 _PAIR = re.compile(r"[ \t]*(algbw|busbw):[ \t]*(\d[\d.]{0,20}) GBps")
-_OWN_HEADER = re.compile(r"\|[ \t]*payload[ \t]*\|[ \t]*busbw[ \t]*\|[ \t]*algbw[ \t]*\|")
 _NUMBER = r"[ \t]*(\d{1,12}(?:\.\d{1,9})?"
 _OWN_ROW = re.compile(
     rf"[ \t]*\|{_NUMBER} ?[KMGT]?i?B)[ \t]*\|{_NUMBER}) ?GBps[ \t]*\|{_NUMBER}) ?GBps[ \t]*\|"
 )
 
 
-def is_all_reduce_bench(text: str) -> bool:
-    """Return whether ``text`` has a line that only this script prints."""
-    return "bandwidth of all_reduce" in text or (
-        "payload" in text and bool(_OWN_HEADER.search(text))
+_row = partial(row_of, dtype="float32", op="sum", in_place=True)
+
+is_all_reduce_bench = searches(
+    re.compile(
+        r"bandwidth of all_reduce|\|[ \t]*payload[ \t]*\|[ \t]*busbw[ \t]*\|[ \t]*algbw[ \t]*\|"
     )
+)
 
 
 def read_all_reduce_bench(text: str) -> ImportedLog:
@@ -169,7 +164,7 @@ def _sweeps(lines: list[LogLine]) -> Iterator[ImportedTable]:
             ranks = int(heading[1])
         if match := _OWN_ROW.match(line.text):
             rates = {"busbw": figure(match[2]), "algbw": figure(match[3])}
-            rows.append(_row(line.number, parse_size(match[1]), rates))
+            rows.append(_row(line.number, rates, size_bytes=parse_size(match[1])))
         elif rows and not line.text.lstrip().startswith("|"):
             yield ImportedTable("all_reduce", tuple(rows), ranks, line=rows[0].line)
             rows = []
@@ -188,20 +183,9 @@ def _paragraphs(lines: list[LogLine]) -> Iterator[ImportedTable]:
             if (m := _PAIR.match(near.text))
         }
         if size_bytes and pairs:
-            row = _row(line.number, size_bytes, pairs)
+            row = _row(line.number, pairs, size_bytes=size_bytes)
             ranks = whole(match[2]) or None
             yield ImportedTable("all_reduce", (row,), ranks, mode="isolated", line=line.number)
-
-
-def _row(line: int, size_bytes: int, cells: dict[str, PrintedFigure | None]) -> ImportedRow:
-    return row_of(
-        line,
-        cells,
-        size_bytes=size_bytes,
-        dtype="float32",
-        op="sum",
-        in_place=True,
-    )
 
 
 def _payload(text: str) -> int:

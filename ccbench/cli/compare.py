@@ -41,6 +41,9 @@ def _flags(context: click.Context, parameter: click.Parameter, text: str) -> fro
     return accepted
 
 
+VERSION = "version"
+BY_VERSION = "name one run, and write table or json"
+
 FORMATS = {".json": "json", ".md": "md", ".xml": "junit"}
 """Format by the ending of -o, where --format names none."""
 
@@ -90,7 +93,10 @@ FORMATS = {".json": "json", ".md": "md", ".xml": "junit"}
     help="Bits alone decide: 1 where any changed; both runs need 'accuracy: bits' in their suite.",
 )
 @click.option(
-    "--by", "axis", metavar="AXIS", help="Of one RUN: its values of an axis, such as variant."
+    "--by",
+    "axis",
+    metavar="AXIS",
+    help="Of one RUN: its values of an axis, such as variant; or version: slower releases.",
 )
 @click.option(
     "--base", default="", metavar="VALUE", help="Of --by: what the others are compared with."
@@ -137,11 +143,7 @@ def compare(
     """
     from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_by, compare_with_model
     from ccbench.analysis.comparison import compare as compare_runs
-    from ccbench.analysis.verdicts import (
-        DEFAULT_THRESHOLD,
-        MODEL,
-        Settings,
-    )
+    from ccbench.analysis.verdicts import DEFAULT_THRESHOLD, MODEL, Settings
     from ccbench.analysis.winner import compared_values, varied
     from ccbench.report.baselines import open_base
     from ccbench.report.comparison_text import document, junit, markdown, screen
@@ -175,6 +177,9 @@ def compare(
     )
     _refuse_unless(bool(axis) or not base, "--base", "say of what: --by variant")
     new = open_run(runs[-1], details=False)
+    if axis == VERSION:
+        _refuse_unless(len(runs) == 1 and form in ("table", "json"), "--by version", BY_VERSION)
+        return _releases(new, threshold, form, output)
     by, first = (_axis(axis), base) if axis else varied(new) if len(runs) == 1 else (None, "")
     fits = len(runs) == 1 if by else len(runs) == 2 or (len(runs) > 2 and not against_model)
     cure = "name one run" if axis else "name two runs: BASE NEW, or model RUN"
@@ -262,6 +267,23 @@ def _table_of_runs(each: Sequence[Compared], form: str, output: Path | None) -> 
     result = runs_screen(each, screen_width()) if form == "table" else documents
     _leave(result, output, "\n".join(sentences(each)))
     return exit_code
+
+
+def _releases(run: Run, threshold: float | None, form: str, output: Path | None) -> int:
+    """Leave a line, or an object, for each release that is slower than the one before. Returns the exit code."""
+    from ccbench.analysis.releases import THRESHOLD, slower_releases
+    from ccbench.analysis.verdicts import FINE, REGRESSION
+    from ccbench.units import percent, plural
+
+    limit = THRESHOLD if threshold is None else threshold
+    slower = slower_releases(run, limit)
+    count = plural(len(slower), "release") if slower else "no release"
+    sentence = f"{count} slower than the one before by more than {percent(limit)} at some size"
+    code = REGRESSION if slower else FINE
+    lines = [each.text for each in slower] + [sentence]
+    document = {"exit_code": code, "slower": [each.document for each in slower]}
+    _leave(document if form == "json" else "\n".join(lines) + "\n", output, sentence)
+    return code
 
 
 def _leave(result: object, output: Path | None, sentence: str) -> None:

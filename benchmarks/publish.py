@@ -1,10 +1,12 @@
 """Makes the published results that ship, results/published/<machine family>.parquet, from a folder of logs.
 
     python -m benchmarks.publish MANIFEST.yaml results/published
+    python -m benchmarks.publish results/published/servers/manifest.yaml results/published/servers all_reduce
 
 The manifest is a list of mappings with ``file`` (beside it), ``gpu``, ``gpus_per_node``, ``nodes``,
 ``interconnect``, ``network``, ``nccl_version``, ``forced``, ``source`` and ``healthy``; only logs whose
-``healthy`` is true are taken, and of those only rows that have a speed.
+``healthy`` is true are taken, and of those only rows that have a speed. ``family`` names the file where the words
+do not, and ``flags`` are put on every row: one that ccbench does not know keeps rows from every comparison.
 """
 
 from __future__ import annotations
@@ -118,7 +120,8 @@ def rows_of(
         row = row_of(measurement, None, 0.95, origin)
         if measurement.status == Status.OK and row["median_seconds"] is not None:
             # The line is one of the collected file, which nobody else has.
-            rows.append({**row, **further, "source_line": None})
+            flags = [*row["flags"], *entry.get("flags", ())]
+            rows.append({**row, **further, "source_line": None, "flags": flags})
         else:
             lost += 1
     return rows, [*found.refused, *([f"{lost} rows without a speed left out"] if lost else [])]
@@ -158,7 +161,7 @@ def _further(entry: Mapping[str, Any]) -> dict[str, str]:
     }
     return {
         **words,
-        "machine": family_of(words["gpu"], words["interconnect"]),
+        "machine": _said(entry.get("family")) or family_of(words["gpu"], words["interconnect"]),
         "gpus_per_node": _said(entry.get("gpus_per_node")),
         "library_version": _said(entry.get("nccl_version")),
     }
@@ -251,15 +254,19 @@ def write_published(rows: Mapping[str, Sequence[Row]], folder: Path) -> tuple[Pa
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``MANIFEST FOLDER``: make the files and say what is in them. Returns the exit code."""
-    if len(arguments) != 2:
-        print("usage: python -m benchmarks.publish MANIFEST.yaml FOLDER", file=sys.stderr)
+    """``MANIFEST FOLDER [NAME]``: make the files, or the one NAME, and say what is in them. Returns the exit code."""
+    if len(arguments) not in (2, 3):
+        print(
+            "usage: python -m benchmarks.publish MANIFEST.yaml FOLDER [NAME]", file=sys.stderr
+        )
         return 2
     try:
         rows, left_out = collect(Path(arguments[0]))
     except CcbenchError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    if arguments[2:]:
+        rows = {arguments[2]: [row for members in rows.values() for row in members]}
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
     for file in write_published(rows, Path(arguments[1])):

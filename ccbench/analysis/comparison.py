@@ -346,7 +346,13 @@ def may_be_alike(published: Point, point: Point) -> bool:
     alike = moves_alike(
         point.collective, (published.backend, point.backend), (published.dtype, point.dtype)
     )
-    return same_collective and same_op and same_nodes and over and alike
+    # The launch is a large part of a short time, and servers launch in graphs.
+    launched_alike = (
+        published.mode == point.mode
+        or "graph" not in (published.mode, point.mode)
+        or bool(capabilities_of(published.backend).library)
+    )
+    return same_collective and same_op and same_nodes and over and alike and launched_alike
 
 
 def middle_of(candidates: Sequence[Point], point: Point) -> tuple[Point, int]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ccbench.cases.measurement import Status
 from ccbench.errors import UsageError
+from ccbench.flags import Flag
 from ccbench.results import Point, Run
 from ccbench.results.keys import CURVE, grouped
 from ccbench.units import format_change, format_size
@@ -78,7 +79,11 @@ def slower_releases(run: Run, threshold: float = THRESHOLD) -> list[SlowerReleas
     timed = [
         point
         for point in run.points
-        if point.status is Status.OK and point.median_seconds and point.backend_version
+        if point.status is Status.OK
+        and point.median_seconds
+        and point.backend_version
+        # A flag that nobody knows marks figures of a machine that was ill.
+        and {*point.flags} <= {*Flag}
     ]
     curves = grouped(timed, lambda point: (point.device_model or point.machine, CURVE(point)))
     steps = [

@@ -83,9 +83,9 @@ def plans(context: click.Context) -> Iterable[str]:
 
 def baselines(context: click.Context) -> Iterable[str]:
     """Names of published results."""
-    from ccbench.results.loading import PREFIX, published_names
+    from ccbench.results.loading import PREFIX, published_names, server_names
 
-    return (PREFIX + name for name in published_names())
+    return (PREFIX + name for name in (*published_names(), *server_names()))
 
 
 class Named(click.types.StringParamType):

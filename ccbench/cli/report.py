@@ -173,10 +173,10 @@ def _beside(run: Run, baseline: Run | None) -> list[str]:
 
 def _list_published(as_json: bool) -> None:
     """List the names that ``--baseline published:`` takes."""
-    from ccbench.results.loading import PREFIX, contents, published_names
+    from ccbench.results.loading import PREFIX, contents, published_names, server_names
     from ccbench.units import plural
 
-    catalog = [contents(name) for name in published_names()]
+    catalog = [contents(name) for name in (*published_names(), *server_names())]
     if as_json:
         print_json({"published": catalog})
         return

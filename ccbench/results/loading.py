@@ -317,6 +317,9 @@ def in_order(table: pa.Table) -> pa.Table:
 PREFIX = "published:"
 """Prefix that tells the name of published results from the path of a run."""
 
+SERVERS = "servers"
+SERVERS_FILE = f"{SERVERS}/all_reduce.parquet"
+
 FURTHER_COLUMNS = (
     "machine",
     "gpu",
@@ -339,10 +342,28 @@ def published_names(folder: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (folder or published_folder()).glob("*.parquet")))
 
 
+def server_names(folder: Path | None = None) -> tuple[str, ...]:
+    """Names of the all-reduces of servers of language models that ship: of all machines together, then of each.
+
+    Nothing takes them but by name: launches in graphs are beside others, and nothing was learned from them.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    file = (folder or published_folder()) / SERVERS_FILE
+    if not file.is_file():
+        return ()
+    machines = pc.unique(pq.read_table(file, columns=["machine"])["machine"]).to_pylist()
+    return (SERVERS, *(f"{SERVERS}/{machine}" for machine in sorted(machines)))
+
+
 def load_published(name: str, folder: Path | None = None) -> Run:
     """The published results of the family ``name`` as a run. Raises UsageError, with near names."""
     folder = folder or published_folder()
     names = published_names(folder)
+    kind, _, machine = name.partition("/")
+    if kind == SERVERS:
+        names = server_names(folder)
     if name not in names:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
         cure = (
@@ -353,8 +374,12 @@ def load_published(name: str, folder: Path | None = None) -> Run:
         raise UsageError(
             f"{PREFIX} {shown(name)} is not a machine with published results; {cure}"
         )
-    manifest = Manifest({"suite": {"name": f"{PREFIX}{name}"}, "machine": {"name": name}})
-    return Run(Path(f"{PREFIX}{name}"), manifest, load_rows(folder / f"{name}.parquet"))
+    table = load_rows(folder / (SERVERS_FILE if kind == SERVERS else f"{name}.parquet"))
+    if machine:
+        table = table.filter([row == machine for row in table["machine"].to_pylist()])
+    suite = {"name": f"{PREFIX}{name}"}
+    manifest = Manifest({"suite": suite, "machine": {"name": machine or name}})
+    return Run(Path(f"{PREFIX}{name}"), manifest, table)
 
 
 def open_run(name: Path | str, details: bool = True) -> Run:

@@ -12,10 +12,12 @@ from ccbench.errors import UsageError
 from ccbench.results import SCHEMA
 from ccbench.results.loading import (
     FURTHER_COLUMNS,
+    SERVERS_FILE,
     contents,
     load_published,
     published_folder,
     published_names,
+    server_names,
 )
 from tests.readers.benchmarks.logs import LOGS, needs_logs
 from tests.readers.benchmarks.nccl_tests_outputs import ONE_WRONG
@@ -134,6 +136,22 @@ def test_what_ships_is_whole_and_says_where_every_row_is_from() -> None:
             assert (row["machine"], row["status"]) == (name, "ok")
             assert row["median_seconds"] > 0
             assert row["samples_seconds"] is None
+
+
+def test_all_reduces_of_servers_ship_by_name_alone_and_an_ill_machine_is_marked() -> None:
+    names = server_names()
+    assert {"servers", "servers/hgx-h100", "servers/l40s-ill"} <= set(names)
+    assert not {*names} & {*published_names()}
+    assert (published_folder() / SERVERS_FILE).stat().st_size < 400_000
+    rows = load_published("servers").table.to_pylist()
+    assert len({row["case_id"] for row in rows}) == len(rows) == 5083
+    for row in rows:
+        assert row["source"].startswith("ai-dynamo/aiconfigurator@095f58a51:")
+        assert row["mode"] in ("graph", "streaming")
+        assert ("ill_box" in row["flags"]) == (row["machine"] == "l40s-ill")
+    machines = [load_published(name) for name in names if "/" in name]
+    assert sum(len(run.points) for run in machines) == len(rows)
+    assert [f"servers/{run.manifest.machine}" for run in machines] == list(names[1:])
 
 
 @pytest.mark.exhaustive

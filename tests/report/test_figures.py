@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure as Canvas
 
-from ccbench.cases.measurement import Status
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.drawing import MOST_TICKS, set_ticks
 from ccbench.report.figure import (
     Figure,
@@ -179,3 +179,22 @@ def _ticks(axis: FigureAxis, values: list[float]) -> list[str]:
     set_ticks(part, axis, values)
     places = [place for place in part.get_majorticklocs() if low <= place <= high]
     return [text for text in part.get_major_formatter().format_ticks(places) if text]
+
+
+def test_a_library_that_does_not_tell_waiting_from_working_draws_what_differs(
+    tmp_path: Path,
+) -> None:
+    """Its whole call is what it waited, and in the warm-up that was many times what it is later."""
+
+    def wait(measurement: Measurement) -> Measurement:
+        launch = sorted(measurement.samples_seconds)[15]
+        return replace(
+            measurement,
+            rank_waiting_seconds=tuple((share * launch,) for share in (6.5, 6.5, 6.2, 6.5)),
+        )
+
+    figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))[
+        "ranks-cpu-4ranks-1nodes"
+    ]
+    assert max(figure.series[0].y) < 0.35
+    assert "rank 2 slowest in 9 of 9 decided cases" in figure.subtitle

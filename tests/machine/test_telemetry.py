@@ -338,3 +338,16 @@ def test_pynvmls_own_values_are_read_by_their_type() -> None:
     assert field_number(value) == 2.5
     value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
     assert field_number(value) is None
+
+
+def test_a_watch_opens_the_driver_once_and_leaves_it() -> None:
+    library = Nvml([Gpu()])
+    watching = watch(library)
+    for _ in range(3):
+        watching.before()
+        watching.after()
+    assert (library.open, library.event_sets) == (1, 1)
+    watching.close()
+    assert (library.open, library.event_sets) == (0, 0)
+    watching.before()
+    assert library.open == 1

@@ -44,3 +44,9 @@ def test_every_named_shape_is_checked_and_has_a_source() -> None:
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
     with pytest.raises(UsageError, match="gpt3-175b"):
         named_shape("gpt-9")
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_shape_counts_as_many_parameters_as_its_paper_rounds_to(name: str) -> None:
+    billions, digits = ROUNDED[name]
+    assert round(parameters(named_shape(name)) / 1e9, digits) == billions

@@ -352,3 +352,12 @@ def test_runs_have_names_that_people_type(
         load_run("8")
     _written(tmp_path / "7")  # a path comes before a name
     assert named_run("7") == Path("7")
+
+
+def test_whole_numbers_of_the_frame_stay_whole_when_some_are_missing(tmp_path: Path) -> None:
+    run = load_run(_written(tmp_path / "run", measured(1024), failed(2048)))
+    assert str(run.cases["slowest_rank"].dtype) == str(run.cases["size_bytes"].dtype) == "Int64"
+    assert run.cases["slowest_rank"].isna().tolist() == [False, True]
+    assert run.cases["size_bytes"].tolist() == [point.size_bytes for point in run.points]
+    assert run.cases["median_seconds"].isna().tolist() == [False, True]
+    assert list(run.cases.columns)[: run.table.num_columns] == run.table.column_names

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, CannotRun, ControlChannel, TeamLaunch, TeamRequest
-from ccbench.backends.control_block import Word
+from ccbench.backends.control_block import Word, fence
 from ccbench.backends.rank_endpoint import HostMemory, RankBuffers, RankEndpoint
 from ccbench.cases.axes import CALLABLE, Case
 from ccbench.errors import CcbenchError
@@ -129,9 +129,11 @@ class HostGroup:
         """Return when every rank has called it as often as this one."""
         self._turn += 1
         counters, turn = self._counters, self._turn
+        fence()  # what was written before is seen by whoever sees the count
         counters[self.rank] = turn
         while counters.min() < turn:
             os.sched_yield()
+        fence()
 
 
 class CallBuffers(RankBuffers):

@@ -16,6 +16,7 @@ from ccbench.errors import BackendUnavailable, MachineError, UsageError
 from ccbench.machine.host import usable_cores
 from ccbench.runner.planning import (
     RunOptions,
+    automatic_backends,
     automatic_ranks,
     case_bytes,
     plan_suite,
@@ -237,3 +238,19 @@ def test_a_plan_is_in_order_of_sizes_although_the_run_is_not() -> None:
         1 << 20,
     ]
     assert [case.collective for case in by_size] == ["broadcast"] * 3 + ["reduce"] * 3
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(1, ("cuda",)), (2, ("nccl", "cuda"))])
+def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, expected: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
+    monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda root, chosen: gpus)
+    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.cuda.cupy_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.nccl.cupy_missing", lambda: None)
+    assert automatic_backends(RunOptions(ranks=1))[0] == ("nccl", "cuda")
+    backends, (note,) = automatic_backends(RunOptions())
+    assert backends == expected
+    assert ("without nccl: there is one GPU" in note) is (gpus == 1)

@@ -206,3 +206,40 @@ def test_pairs_are_of_send_recv_alone() -> None:
     cases = on_nccl(sweep)
     assert sum(case.collective == "all_reduce" for case in cases) == 1
     assert sum(case.pair != "" for case in cases) == 12 + 6
+
+
+@pytest.mark.parametrize(
+    ("sweep", "left", "without"),
+    [
+        (
+            "[broadcast, all_reduce], ranks: [4, 12], root: [0, 4]",
+            5,
+            {"cpu has no root of 4 ranks: 4": 1},
+        ),
+        ("all_reduce, ranks: 4, channels: [0, 2, 4]", 1, {"cpu has no channels": 2}),
+        (
+            "[all_reduce, all_to_all], ranks: 4, placement: in_place",
+            1,
+            {"cpu has no all_to_all in place": 1},
+        ),
+        (
+            "[all_reduce, all_to_all, barrier], ranks: 4, placement: [in_place, out_of_place]",
+            4,
+            {"cpu has no all_to_all in place": 1},
+        ),
+        (
+            "[barrier, all_reduce], ranks: 4, op: [sum, premulsum]",
+            2,
+            {"cpu has no op premulsum": 1},
+        ),
+        (
+            "[barrier, all_reduce], ranks: 4, algorithm: [two_shot, default]",
+            3,
+            {"cpu has no barrier with algorithm two_shot": 1},
+        ),
+    ],
+)
+def test_each_kind_of_value_that_is_left_out_has_its_reason(
+    sweep: str, left: int, without: dict[str, int]
+) -> None:
+    assert left_out_of(f"collective: {sweep}, size: 8 B") == (left, without)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases.axes import ALL_GROUPS, AXIS, Case
-from ccbench.cases.capabilities import backend_names, capabilities_of
+from ccbench.cases.capabilities import DECLARED, backend_names, capabilities_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import SuiteError
 from ccbench.groups import parse_groups
@@ -242,3 +243,25 @@ def test_how_pairs_are_made_is_refused_where_no_pairs_are(key: str, value: objec
     for groups in ("all", "rank // 2"):
         with pytest.raises(SuiteError, match=text):
             cases_of({"groups": groups, key: value})
+
+
+def test_where_no_groups_are_left_the_first_ones_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reasons = {
+        "dp": r"with 2 ranks: dp of \S+ puts every rank into a group of its own",
+        "tp": r"with 3 ranks: layout: tp x cp x pp = 2 does not divide 3 ranks",
+    }
+    for ranks, (axis, message) in enumerate(reasons.items(), start=2):
+        with pytest.raises(SuiteError, match=message):
+            cases_of({"layout": {"tp": 2}, "groups": axis}, ranks=ranks)
+    with pytest.raises(SuiteError, match="with 1 rank: rank // 2 puts every rank"):
+        cases_of({"groups": "rank // 2"}, ranks=1)
+    lacking = {
+        name: values for name, values in DECLARED["cuda"].values.items() if name != "groups"
+    }
+    monkeypatch.setitem(DECLARED, "cuda", dataclasses.replace(DECLARED["cuda"], values=lacking))
+    with pytest.raises(
+        SuiteError, match=r"cuda has no groups$"
+    ):  # there would be, on another backend
+        cases_of({"groups": "rank // 2"}, backend="cuda")

@@ -68,3 +68,34 @@ def test_only_dumps_of_virtual_machines_have_the_note() -> None:
         "rccl_topo_8p_940vm.xml",
         "rccl_topo_8p_rome_vm1.xml",
     }
+
+
+def matrix(near: dict[int, list[int]], gpus: int, nics: int, link: str) -> str:
+    """A matrix of 2 NUMA nodes, half of the devices in each; near: GPU -> NICs that are PXB to it."""
+    names = [f"GPU{gpu}" for gpu in range(gpus)] + [f"NIC{nic}" for nic in range(nics)]
+    lines = ["\t" + "\t".join(names)]
+
+    def cell(gpu: int, nic: int) -> str:
+        if nic in near.get(gpu, []):
+            return "PXB"
+        return "NODE" if (gpu < gpus // 2) == (nic < nics // 2) else "SYS"
+
+    for gpu in range(gpus):
+        cells = ["X" if peer == gpu else link for peer in range(gpus)]
+        lines.append("\t".join([f"GPU{gpu}", *cells, *(cell(gpu, nic) for nic in range(nics))]))
+    for nic in range(nics):
+        cells = [cell(gpu, nic) for gpu in range(gpus)]
+        peers = ["X" if peer == nic else "SYS" for peer in range(nics)]
+        lines.append("\t".join([f"NIC{nic}", *cells, *peers]))
+    legend = [f"  NIC{nic}: mlx5_{nic}" for nic in range(nics)]
+    return "\n".join([*lines, "", "NIC Legend:", "", *legend, ""])
+
+
+def test_gpus_without_a_near_nic_are_noted() -> None:
+    near = {0: [0], 2: [1], 3: [2], 4: [3], 5: [4], 6: [5], 7: [5]}
+    noted = findings(matrix(near, 8, 6, "NV18"))
+    assert noted["gpu_without_near_nic"].devices == ("gpu1",)
+    assert "while 7 GPUs have such a NIC" in noted["gpu_without_near_nic"].evidence
+    assert noted["nic_shared_unevenly"].devices == ("nic5",)
+    assert "2 at nic5 (mlx5_5), 1 at the others" in noted["nic_shared_unevenly"].evidence
+    assert "nic_near_no_gpu" not in noted

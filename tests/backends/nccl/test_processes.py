@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ccbench.backends.base import Position
 from ccbench.backends.cuda.blocking_kernel import BlockingKernelTimedOut, SharedWords
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import PerProcessEndpoint
@@ -44,6 +45,10 @@ class Meeting(Channel):
         self.rank, self.ranks, self.hosts = rank, len(hosts), tuple(hosts)
         self.one_clock = len(set(hosts)) == 1
         self.given, self.wait = payloads, wait
+        self.positions: list[Position] = []
+
+    def tell(self, message: Position) -> None:
+        self.positions.append(message)
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         self.given[self.rank] = mine
@@ -254,3 +259,18 @@ def test_ranks_that_share_a_gpu_over_the_network_pretend_to_be_on_hosts_of_their
     assert own_host_name(0, 2, 2, network) == ""
     assert own_host_name(0, 2, 1, {"NCCL_P2P_DISABLE": "1"}) == ""
     assert own_host_name(0, 2, 1, {**network, "NCCL_HOSTID": "mine"}) == ""
+
+
+def test_launched_ranks_tell_the_leader_where_they_are() -> None:
+    endpoint_of, _ = launched(("a",) * RANKS)
+
+    def play(rank: int) -> Any:
+        endpoint = endpoint_of(rank)
+        measured(endpoint, case_of("all_reduce", RANKS))
+        exchange: Any = endpoint.exchange
+        return [position.activity for position in exchange.positions]
+
+    for activities in together(play):
+        assert activities[0] == 1
+        assert activities[-1] == 0
+        assert {2, 3, 4} <= set(activities)

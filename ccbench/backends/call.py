@@ -7,9 +7,9 @@ A file says with ``TENSORS = "torch"`` what its functions take; without, they ta
 - torch: a tensor of the host, and the default group of ``torch.distributed``, whose backend is Gloo.
 
 Out of place the callable returns the result and leaves the tensor as it was; in place it leaves the result in the
-tensor. Each rank is a process. Timed is nothing but the call. What the timed calls left is checked against ccbench's
-reference, and so are the input and the memory around the buffers; a rank that raises, hangs or is late is named as
-with any library. The file is loaded by the ranks alone.
+tensor. Each rank is a process, and each file has ranks of its own. Timed is nothing but the call. What the timed calls
+left is checked against ccbench's reference, and so are the input and the memory around the buffers. A rank that raises
+is named with file and line. The file is loaded by the ranks alone; rows keep its digest as the library's version.
 """
 
 from __future__ import annotations
@@ -29,9 +29,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import Backend, CannotRun, ControlChannel, TeamLaunch, TeamRequest
+from ccbench.backends.base import (
+    Backend,
+    CannotRun,
+    ControlChannel,
+    Environment,
+    TeamLaunch,
+    TeamRequest,
+)
 from ccbench.backends.control_block import Word, fence
-from ccbench.backends.rank_endpoint import HostMemory, RankBuffers, RankEndpoint
+from ccbench.backends.rank_endpoint import STAGGER_BYTES, HostMemory, RankBuffers, RankEndpoint
 from ccbench.cases.axes import CALLABLE, Case
 from ccbench.errors import CcbenchError
 from ccbench.machine.software import install_line
@@ -41,18 +48,15 @@ NUMPY, TORCH = "numpy", "torch"
 KINDS = (NUMPY, TORCH)
 """Values of ``TENSORS``."""
 
+FILE_VARIABLE = "CCBENCH_CALL_FILE"
+"""The file of a team's callables."""
+
 GUARD_BYTES = 4096
 GUARD = 0xA5
 """On both sides of each buffer."""
 
 COUNTERS_APART = 8
 """Counters of a barrier lie on cache lines of their own, of 64 bytes."""
-
-Function = Callable[[Any, Any], Any]
-
-
-class CallableError(CcbenchError):
-    """A callable broke its promise; the text says which, and how to keep it."""
 
 
 class Shared:
@@ -87,20 +91,19 @@ class GuardedMemory(HostMemory):
     ) -> Array:
         """Return a buffer with a guard on both sides."""
         size_bytes = elements * dtype.itemsize
-        shared = Shared(size_bytes + misalignment_bytes + 2 * GUARD_BYTES)
-        begin = GUARD_BYTES + misalignment_bytes
+        begin = GUARD_BYTES + number * STAGGER_BYTES + misalignment_bytes
+        shared = Shared(begin + size_bytes + GUARD_BYTES)
         shared.bytes[:] = GUARD
         self.taken.append((shared, begin, size_bytes))
         return shared.bytes[begin : begin + size_bytes].view(dtype)
 
     def check_guards(self, who: str) -> None:
-        """Raise CallableError where something was written beside a buffer."""
+        """Raise CcbenchError where something was written beside a buffer."""
         for shared, begin, size_bytes in self.taken:
-            around = shared.bytes[:begin], shared.bytes[begin + size_bytes :]
-            changed = sum(np.count_nonzero(side != GUARD) for side in around)
-            if changed:
-                raise CallableError(
-                    f"{who} wrote {changed} bytes beside a buffer of {size_bytes} bytes; keep to the tensor"
+            inside = slice(begin, begin + size_bytes)
+            if np.delete(shared.bytes, inside).tobytes().strip(bytes([GUARD])):
+                raise CcbenchError(
+                    f"{who} wrote beside a buffer of {size_bytes} bytes; keep to the tensor"
                 )
 
     def release(self) -> None:
@@ -141,43 +144,43 @@ class CallBuffers(RankBuffers):
 
     returned: Any = None
     name = ""
+    _unwritten = b""
 
     def poison(self) -> None:
         """Make the output wrong everywhere, and forget what was returned."""
         super().poison()
-        self.returned = None
+        self.returned, self._unwritten = None, self.output[:1].tobytes()
 
     def read(self) -> Array:
-        """Return the result of the last launch. Raises CannotRun and CallableError where it is none."""
-        if self.case.in_place:
-            if self.returned is not None and not np.may_share_memory(
-                as_array(self.returned, self.output.dtype), self.target
-            ):
+        """Return the result of the last launch. Raises CannotRun and CcbenchError where it is none."""
+        if self.returned is None:
+            if not self.case.in_place and self.output[:1].tobytes() == self._unwritten:
                 raise CannotRun(
-                    f"{self.name} returns another tensor: it works out of place; write placement: out_of_place"
+                    f"{self.name} returns nothing and leaves the output: it works in place"
                 )
             return super().read()
-        if self.returned is None:
-            raise CannotRun(
-                f"{self.name} returns nothing: it works in place; write placement: in_place"
-            )
+        if not hasattr(self.returned, "dtype"):
+            kind = type(self.returned).__name__
+            raise CcbenchError(f"{self.name} returned a {kind}, expected a tensor")
         result = as_array(self.returned, self.output.dtype).reshape(-1)
         if len(result) != len(self.output) or result.dtype != self.output.dtype:
-            raise CallableError(
+            raise CcbenchError(
                 f"{self.name} returned {len(result)} elements of {result.dtype}, expected {len(self.output)} of "
                 f"{self.output.dtype}"
             )
+        if self.case.in_place and not np.may_share_memory(result, self.target):
+            raise CannotRun(f"{self.name} returns another tensor: it works out of place")
         return result
 
     def check_input(self, seed: int, launches: int) -> None:
-        """Raise CallableError where the callable changed its input out of place."""
+        """Raise CcbenchError where the callable changed its input out of place."""
         if self.part is None or self.case.in_place or not len(self.input):
             return
         right = np.empty_like(self.input)
         self.part.fill(right, seed + self.seed_offset, launches)
         if right.tobytes() != self.input.tobytes():
-            raise CallableError(
-                f"{self.name} changed its input; return another tensor and leave this one, or return nothing"
+            raise CcbenchError(
+                f"{self.name} changed the input of this rank, here or on another; leave it, or return nothing"
             )
 
 
@@ -186,8 +189,6 @@ def as_array(tensor: Any, dtype: np.dtype[Any]) -> Array:
     if isinstance(tensor, np.ndarray):
         return tensor
     torch = import_module("torch")
-    if not isinstance(tensor, torch.Tensor):
-        raise CallableError(f"a {type(tensor).__name__} was returned, expected a tensor")
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:  # which NumPy has not
         return np.asarray(tensor.view(torch.int16).numpy().view(dtype))
@@ -206,14 +207,15 @@ def load(path: Path) -> Mapping[str, Any]:
     return runpy.run_path(str(path))
 
 
-def callable_of(algorithm: str) -> tuple[Function, str]:
+def callable_of(algorithm: str) -> tuple[Any, str]:
     """Return the function that ``FILE.py:FUNCTION`` names, and what tensors it takes. Raises CannotRun."""
     file, _, name = algorithm.rpartition(":")
     names = load(Path(file).resolve())
     function, kind = names.get(name), names.get("TENSORS", NUMPY)
     if not callable(function):
-        here = ", ".join(key for key, value in names.items() if callable(value))
-        raise CannotRun(f"{file}: has no function {name}; it has {here or 'none'}")
+        raise CannotRun(
+            f"{file}: has no function {name}; write FILE.py:FUNCTION of one that it has"
+        )
     if kind not in KINDS:
         raise CannotRun(f"{file}: TENSORS is {kind!r}, expected one of {', '.join(KINDS)}")
     return function, kind
@@ -238,12 +240,8 @@ class CallEndpoint(RankEndpoint):
         self._group = HostGroup(self.rank, counters[:, :1])
         self._meeting = HostGroup(self.rank, counters[:, 1:2])
         self._torch_group: Any = None
-        self.version = "callables"
-
-    @property
-    def _lane(self) -> CallBuffers:
-        assert isinstance(self.own, CallBuffers), "as this class says"
-        return self.own
+        file = Path(os.environ[FILE_VARIABLE])
+        self.version = f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
 
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; a case that ended early has left its own."""
@@ -252,11 +250,9 @@ class CallEndpoint(RankEndpoint):
 
     def bind(self) -> Callable[[], object]:
         """Return the call of the case's callable on its tensor. Collective."""
-        lane = self._lane
+        lane: Any = self.own  # of this class's buffers
         lane.name = self.case.algorithm
         function, kind = callable_of(self.case.algorithm)
-        file = Path(self.case.algorithm.rpartition(":")[0])
-        self.version = f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
         if kind == TORCH:
             tensor, group = self._of_torch(lane)
         else:
@@ -280,6 +276,8 @@ class CallEndpoint(RankEndpoint):
             for places in self.exchange.all_gather(mine.encode())
         ]
         self._group.inputs = [each[0] for each in buffers]
+        for rank, others in enumerate(self._group.inputs):
+            others.flags.writeable = self.case.in_place or rank == self.rank
         self._group.outputs = [each[-1] for each in buffers]
         self._group.restart()
         self.exchange.barrier()
@@ -303,9 +301,10 @@ class CallEndpoint(RankEndpoint):
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare the result, the input and the memory around both with what is right. Collective."""
-        self._guarded.check_guards(self._lane.name)
+        lane: Any = self.own
+        self._guarded.check_guards(lane.name)
         wrong = super().check(seed, launches)
-        self._lane.check_input(seed, launches)
+        lane.check_input(seed, launches)
         return wrong
 
     def barrier(self) -> None:
@@ -334,10 +333,12 @@ class CallBackend(Backend):
 
     def refused(self, case: Case) -> str | None:
         """Return the reason why ``case`` cannot run here."""
-        if not CALLABLE.fullmatch(case.algorithm):
-            return "names no callable; write --call FILE.py:FUNCTION"
-        file = case.algorithm.rpartition(":")[0]
-        return None if Path(file).is_file() else f"{file}: no such file"
+        named = CALLABLE.fullmatch(case.algorithm)
+        return None if named else "names no callable; write --call FILE.py:FUNCTION"
+
+    def team_settings(self, case: Case) -> Environment:
+        """Return the case's file: modules that two files import may share a name."""
+        return ((FILE_VARIABLE, str(Path(case.algorithm.rpartition(":")[0]).resolve())),)
 
     def launch(self, request: TeamRequest) -> TeamLaunch | None:
         """Return the start of a process for each rank by their leader; what is shared is of one host."""

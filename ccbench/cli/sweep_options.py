@@ -180,8 +180,21 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
 
 def _add_callables(options: dict[str, Any], settings: dict[str, Any]) -> None:
     """Measure callables: alone, or beside the default of the backends that are named."""
+    from ccbench.cases.axes import CALLABLE
     from ccbench.cases.capabilities import backend_names, capabilities_of
 
+    for word in options["callables"]:
+        file = Path(word.rpartition(":")[0])
+        if not CALLABLE.fullmatch(word):
+            raise UsageError(
+                f"--call: {word!r} is no FILE.py:FUNCTION, of letters, digits and . / + - _ alone"
+            )
+        try:
+            compile(file.read_bytes(), file, "exec")
+        except OSError as problem:
+            raise UsageError(f"--call: {file}: cannot be read: {problem.strerror}") from None
+        except SyntaxError as problem:
+            raise UsageError(f"--call: {file}:{problem.lineno}: {problem.msg}") from None
     named = settings["backends"]
     if named and not options["algorithm"]:
         options["algorithm"] = ("default",)

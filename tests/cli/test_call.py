@@ -48,6 +48,9 @@ def straying(tensor, group):
 def short(tensor, group):
     return right(tensor, group)[:-1]
 
+def filling(tensor, group):
+    group.outputs[group.rank][:] = right(tensor, group)
+
 def raising(tensor, group):
     if group.rank == 1:
         raise ValueError("no such peer")
@@ -93,8 +96,8 @@ def test_right_and_wrong_callables_are_told_apart(ccbench: Command, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("overwriting", "mine.py:overwriting changed its input"),
-        ("straying", "wrote 3 bytes beside a buffer of 4096 bytes"),
+        ("overwriting", "mine.py:overwriting changed the input of this rank"),
+        ("straying", "mine.py:straying wrote beside a buffer of 4096 bytes"),
         ("short", "returned 1023 elements of float32, expected 1024"),
         ("raising", "rank 1: ValueError: no such peer (mine.py:"),
     ],
@@ -107,15 +110,62 @@ def test_a_callable_that_breaks_its_promise_is_named(
     assert words in detail
 
 
+def test_helpers_of_one_name_in_two_folders_stay_apart(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    calls = []
+    for folder, error in (("a", 1), ("b", 0)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "helper.py").write_text(f"ERROR = {error}\n")
+        mine = tmp_path / folder / "mine.py"
+        adding = "def sums(t, group):\n    return right(t, group) + t.dtype.type(ERROR)\n"
+        mine.write_text(f"{PROGRAM}\nfrom helper import ERROR\n{adding}")
+        calls += ["--call", f"{mine}:sums"]
+    words = "run all_reduce --sizes 1K --ranks 2 --rounds 1 -n 5 -q --no-report"
+    assert ccbench(*words.split(), *calls, "-o", str(tmp_path / "out")).code == 1
+    rows = load_run(tmp_path / "out").table.to_pylist()
+    seen = {row["algorithm"]: row["status"] for row in rows if not row["in_place"]}
+    assert seen == {calls[1]: Status.WRONG, calls[3]: Status.OK}
+    assert all(row["backend_version"].startswith("mine.py ") for row in rows)  # and a digest
+
+
+def test_an_output_that_is_filled_and_not_returned_is_the_result(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    seen = measured(ccbench, tmp_path, "4K", "filling")
+    assert seen["filling", 4096, False][0] == Status.OK
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "said"),
+    [
+        ("", "mine.py", "'mine.py' is no FILE.py:FUNCTION"),
+        ("", "none.py:f", "none.py: cannot be read: No such file"),
+        ("def f(:", "mine.py:f", "mine.py:1: invalid syntax"),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused_before_anything_starts(
+    ccbench: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    word: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(text)
+    assert said in ccbench("run", "all_reduce", "--call", word).refused.err
+
+
 def test_what_is_no_callable_is_refused(tmp_path: Path) -> None:
     backend, file = open_backend("call"), tmp_path / "mine.py"
     assert "--call FILE.py:FUNCTION" in str(
         backend.refused(case_of("call", "all_reduce", "default", 2))
     )
-    missing = case_of("call", "all_reduce", f"{file}:f", 2)
-    assert backend.refused(missing) == f"{file}: no such file"
+    with pytest.raises(CcbenchError, match="no such file"):
+        callable_of(f"{file}:f")
     file.write_text("TENSORS = 'jax'\ndef f(tensor, group): ...\n")
-    with pytest.raises(CcbenchError, match="has no function g; it has f"):
+    with pytest.raises(CcbenchError, match="has no function g"):
         callable_of(f"{file}:g")
     with pytest.raises(CcbenchError, match="TENSORS is 'jax', expected one of numpy, torch"):
         callable_of(f"{file}:f")

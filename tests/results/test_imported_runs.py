@@ -260,3 +260,12 @@ def test_files_of_one_name_keep_apart_and_none_begins_with_two_slashes(tmp_path:
     names = unique_names([tmp_path / "a.txt"] * 2)
     assert len(set(names)) == 2
     assert not any(name.startswith("/") for name in names)
+
+
+def test_a_place_whose_line_is_not_known_is_named_without_one() -> None:
+    wide = replace(row(), line=0, size_bytes=1 << 70)
+    file = imported(
+        log(wide, table={"line": 0, "outcome": LogOutcome.CUT}, outcome=LogOutcome.CUT)
+    )
+    assert file.notes[0].startswith("a.txt: table 1: cut")
+    assert file.refused == ("a.txt: row left out: a whole number is out of range",)

@@ -15,7 +15,7 @@ from ccbench.cases.axes import Case, InexactData
 from ccbench.cases.measurement import Rounding
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.inexact import INEXACT_SEED, Array, bits_of, inexact_values
+from ccbench.inexact import INEXACT_PERIOD, INEXACT_SEED, Array, bits_of, inexact_values
 from ccbench.runner.bits import (
     LAUNCHES,
     launch_inexact,
@@ -307,3 +307,18 @@ def test_a_round_without_bits_changes_nothing() -> None:
     assert over_rounds(first, Rounding(), False) == first
     assert over_rounds(Rounding(), first, True) == first
     assert over_rounds(Rounding(), Rounding(), True) == Rounding()
+
+
+def test_what_differs_beyond_the_first_period_is_noticed() -> None:
+    case = reducing(3, 3 * INEXACT_PERIOD)
+
+    def outcome(rank: int, launch: int) -> Array:
+        right = summed(case, rank, range(3))
+        return flipped(right, 2 * INEXACT_PERIOD + 7, 20) if rank == 1 else right
+
+    result = rounding(case, outcome)
+    assert result.differing_over_ranks == 1 / case.count
+    assert result.first_difference == "rank 1, unlike rank 0: beyond the first period"
+    assert result.differing_over_positions == 1 / (2 * INEXACT_PERIOD)
+    assert result.largest_error_ulp is not None
+    assert result.largest_error_ulp > 2**18, "the damaged element is judged, too"

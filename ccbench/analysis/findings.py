@@ -251,8 +251,8 @@ def not_measured(points: Points) -> Iterator[Finding]:
             yield _finding(
                 "problem",
                 status.value,
-                f"{plural(len(failed), 'case')} {words}",
-                f"first: {failed[0].label}{reason}",
+                f"{plural(len(failed), 'case')} {words}{reason}",
+                f"first: {failed[0].label}",
                 advice,
                 len(failed),
             )

@@ -432,8 +432,8 @@ def test_kernels_of_two_streams_wait_for_each_other_on_the_doubles() -> None:
         "-q",
         "-p",
         "no:cacheprovider",
-        "-n",
-        "0",
+        "-m",
+        "",
     ]
     done = subprocess.run(
         [

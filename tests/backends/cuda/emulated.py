@@ -54,6 +54,7 @@ UNSAFE = {
 }
 """What a thread with a capture of its own may not call (cudaStreamCaptureModeThreadLocal)."""
 
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 ADDRESSES = ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
 
 
@@ -99,22 +100,24 @@ class EmulatedRuntime:
     threads: bool = False
     opened: int = 0
     failing: dict[str, list[Exception]] = field(default_factory=dict)
+    voided: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.world.processes += 1
 
     def __getattribute__(self, name: str) -> Any:
-        """Every call fails when a test has asked for it (``failing``)."""
+        """Every call fails when a test has asked for it (``failing``), or when it voids a capture."""
         attribute = object.__getattribute__(self, name)
         if not is_call(name):
             return attribute
-        if name in UNSAFE:
-            captures = self.__dict__.get("capturing", {}).values()
-            assert threading.get_ident() not in captures, f"{name} voids a capture"
         waiting = self.__dict__.get("failing", {}).get(name)
-        if not waiting:
+        if name in UNSAFE and threading.get_ident() in self.capturing.values():
+            self.voided.update(self.capturing)
+            error: Exception = CudaError(CAPTURE_UNSUPPORTED)
+        elif waiting:
+            error = waiting.pop(0)
+        else:
             return attribute
-        error = waiting.pop(0)
 
         def fail(*arguments: Any) -> None:
             raise error
@@ -389,6 +392,9 @@ class EmulatedRuntime:
         captured, mine.captured = mine.captured, None
         assert captured is not None
         del self.capturing[stream]
+        if stream in self.voided:
+            self.voided.discard(stream)
+            raise CudaError(CAPTURE_INVALIDATED)
         graph = next(self.world.handles)
         self.graphs[graph] = captured
         return graph

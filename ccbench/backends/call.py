@@ -48,7 +48,7 @@ NUMPY, TORCH = "numpy", "torch"
 KINDS = (NUMPY, TORCH)
 """Values of ``TENSORS``."""
 
-FILE_VARIABLE = "CCBENCH_CALL_FILE"
+FILE_VARIABLE = "_CCBENCH_CALL_FILE"
 """The file of a team's callables."""
 
 GUARD_BYTES = 4096

@@ -63,7 +63,7 @@ _NAMES = {
     "allreduce_dtype": "dtype",
     "implementation": "backend",
 }
-_LIBRARIES = {"nccl": "NCCL", "pynccl": "NCCL", "oneccl": "oneCCL"}
+_LIBRARIES = dict(nccl="NCCL", pynccl="NCCL", oneccl="oneCCL")  # noqa: C408 - no backends: what tables call libraries
 
 recognises = searches(_HEADINGS)
 

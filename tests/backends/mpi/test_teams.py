@@ -255,7 +255,7 @@ def test_a_killed_rank_is_named() -> None:
 @pytest.mark.exhaustive  # of a whole run in tests/faults/test_launched_runs.py
 def test_a_stopped_rank_is_named_and_ended() -> None:
     opened = team()
-    limited = replace(LONG, minimum_sample_seconds=0.0, time_limit_seconds=2.0)
+    limited = replace(LONG, time_limit_seconds=2.0)
     measurement = run_while(opened, lambda: os.kill(opened.pids[1], signal.SIGSTOP), limited)
     assert measurement.status is Status.TIMED_OUT
     assert f"rank 1 (process {opened.pids[1]}) is stopped by a signal" in measurement.detail

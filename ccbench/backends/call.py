@@ -39,7 +39,7 @@ from ccbench.backends.base import (
 )
 from ccbench.backends.control_block import Word, fence
 from ccbench.backends.rank_endpoint import STAGGER_BYTES, HostMemory, RankBuffers, RankEndpoint
-from ccbench.cases.axes import CALLABLE, Case
+from ccbench.cases.axes import Case
 from ccbench.errors import CcbenchError
 from ccbench.machine.software import install_line
 from ccbench.verification import Array, Mismatch
@@ -160,8 +160,9 @@ class CallBuffers(RankBuffers):
                 )
             return super().read()
         if not hasattr(self.returned, "dtype"):
-            kind = type(self.returned).__name__
-            raise CcbenchError(f"{self.name} returned a {kind}, expected a tensor")
+            raise CcbenchError(
+                f"{self.name} returned a {type(self.returned).__name__}, expected a tensor"
+            )
         result = as_array(self.returned, self.output.dtype).reshape(-1)
         if len(result) != len(self.output) or result.dtype != self.output.dtype:
             raise CcbenchError(
@@ -333,8 +334,8 @@ class CallBackend(Backend):
 
     def refused(self, case: Case) -> str | None:
         """Return the reason why ``case`` cannot run here."""
-        named = CALLABLE.fullmatch(case.algorithm)
-        return None if named else "names no callable; write --call FILE.py:FUNCTION"
+        there = Path(case.algorithm.rpartition(":")[0]).is_file()
+        return None if there else "names no file that is there; write --call FILE.py:FUNCTION"
 
     def team_settings(self, case: Case) -> Environment:
         """Return the case's file: modules that two files import may share a name."""

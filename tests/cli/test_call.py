@@ -162,6 +162,9 @@ def test_what_is_no_callable_is_refused(tmp_path: Path) -> None:
     assert "--call FILE.py:FUNCTION" in str(
         backend.refused(case_of("call", "all_reduce", "default", 2))
     )
+    assert "no file that is there" in str(
+        backend.refused(case_of("call", "all_reduce", f"{file}:f", 2))
+    )
     with pytest.raises(CcbenchError, match="no such file"):
         callable_of(f"{file}:f")
     file.write_text("TENSORS = 'jax'\ndef f(tensor, group): ...\n")

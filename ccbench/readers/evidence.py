@@ -50,7 +50,7 @@ OWNED_BY_MACHINES = {
 
 _OWNED_BY_TABLES = (
     r"(?i)^\s*(?:#|\||>|//)|^\s*\d[\d.,]*\s+[\d.]|[{}\",]|nccl-tests|mpirun|srun|_perf\b"
-    r"|\bsize\b|bytes|busbw|bandwidth|latency"
+    r"|(?:size|bytes).*(?:time|busbw|bandwidth|latency)|bandwidth *:"  # headings, averages
 )
 
 

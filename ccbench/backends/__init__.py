@@ -37,9 +37,6 @@ MPI4PY = Requirement("mpi4py", "mpi4py", ("mpi4py",), "mpi")
 AMD_GPU = Requirement("AMD GPU", cure="a machine with an AMD GPU and ROCm", device="/dev/kfd")
 CUPY_ROCM = Requirement("CuPy for ROCm", "cupy", ("cupy-rocm-7-0", "cupy-rocm-5-0"), "rocm7")
 RCCL = Requirement("RCCL", cure="ROCm brings it")
-ASCEND = Requirement(
-    "Ascend device", cure="install CANN, on a machine with one", device="/dev/davinci0"
-)
 ONECCL = Requirement("oneCCL", distributions=("oneccl",), extra="oneccl", library="libccl")
 TORCH = Requirement("torch", "torch", ("torch",), "gloo")
 
@@ -63,8 +60,10 @@ ONE_CALL = (
 """Collectives that every library of NCCL's shape has as one function; a barrier is an all_reduce."""
 
 GROUPS = {"groups": EVERY, "active_group": EVERY}
-SHARED = {**GROUPS, "concurrent": EVERY, "traffic": EVERY}
-"""A rank can be in several groups at a time, and blocks may differ in size."""
+SHARED = {**GROUPS, "traffic": EVERY}
+"""Blocks may differ in size."""
+BESIDE = {"concurrent": EVERY}
+"""A rank can be in several groups at a time."""
 
 ON_HOSTS: dict[str, Any] = {
     "collective": tuple(COLLECTIVES),
@@ -90,6 +89,7 @@ BY_NCCL: dict[str, Any] = {
     "misalignment_bytes": EVERY,
     "pair": EVERY,
     **SHARED,
+    **BESIDE,
     "variant": EVERY,
 }
 
@@ -99,7 +99,7 @@ declare(
         "cpu",
         entry_point="ccbench.backends.cpu:BACKEND",
         workers={ONE_PROCESS: "ccbench.backends.cpu.endpoint:CpuWorkerGroup"},
-        values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
+        values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED, **BESIDE},
         not_in_place=("all_to_all_v",),
         most_ranks=256,
         device=Device.PROCESS,
@@ -110,7 +110,7 @@ declare(
     Capabilities(
         "simulated",
         entry_point="ccbench.backends.simulated:BACKEND",
-        values={**ON_HOSTS, "pair": EVERY, **SHARED},
+        values={**ON_HOSTS, "pair": EVERY, **SHARED, **BESIDE},
         not_in_place=("all_to_all_v",),
         most_ranks=1024,
         device=Device.MODEL,
@@ -189,7 +189,7 @@ declare(
             "memory": (DEVICE_MEMORY,),
             "variant": EVERY,
         },
-        lacks={("memory", DEVICE_MEMORY): ("concurrent", "traffic")},
+        lacks={("memory", DEVICE_MEMORY): ("traffic",)},
         device=Device.PROCESS,
         priced_by=PricedBy.NO_MODEL,
         spans_hosts=True,
@@ -227,8 +227,26 @@ declare(
         not_in_place=("all_gather", "reduce_scatter", "all_to_all"),
         most_ranks=256,
         device=Device.PROCESS,
-        callables=True,
+        callables=("numpy", "torch"),
         priced_by=PricedBy.NO_MODEL,
+    ),
+    Capabilities(
+        "call-cuda",
+        entry_point="ccbench.backends.call_cuda:BACKEND",
+        launched="ccbench.backends.call_cuda:CudaCallEndpoint",
+        values={
+            **ON_HOSTS,
+            "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
+            "op": ("sum",),
+            "mode": ON_DEVICES,
+        },
+        not_in_place=("all_gather", "reduce_scatter", "all_to_all"),
+        device=Device.GPU,
+        callables=("torch.cuda", "cupy"),
+        priced_by=PricedBy.NO_MODEL,
+        device_timed=True,
+        never_run=True,
+        needs=(GPU, CUPY),
     ),
     Capabilities(
         "oneccl",
@@ -274,26 +292,9 @@ declare(
         never_run=True,
         needs=(AMD_GPU, CUPY_ROCM),
     ),
-    Capabilities(
-        "hccl",
-        entry_point="ccbench.backends.nccl.hccl:BACKEND",
-        launched="ccbench.backends.nccl.hccl:open_hccl_rank",
-        library="HCCL",
-        values={
-            **ON_HOSTS,
-            **GROUPS,
-            "collective": (*ONE_CALL, "scatter"),
-            "op": ("sum", "prod", "min", "max"),
-        },
-        not_in_place=OUT_OF_PLACE,
-        device=Device.GPU,
-        priced_by=PricedBy.GPU_LIBRARY,
-        spans_hosts=True,
-        never_run=True,
-        needs=(ASCEND,),
-    ),
     # Libraries whose results are imported.
     Capabilities("msccl", device=Device.GPU, priced_by=PricedBy.GPU_LIBRARY),
+    Capabilities("hccl", library="HCCL", device=Device.GPU, priced_by=PricedBy.GPU_LIBRARY),
 )
 
 

@@ -1,10 +1,11 @@
 """The user's own collectives: an algorithm ``FILE.py:FUNCTION`` is a callable ``(tensor, group) -> tensor or None``.
 
-A file says with ``TENSORS = "torch"`` what its functions take; without, they take NumPy arrays.
+A file says with a line ``TENSORS = "torch"`` what its functions take; without, they take NumPy arrays.
 
-- NumPy: ``group`` is a ``HostGroup``: a number, a barrier, and every rank's buffers, which lie in memory that the
+- numpy: ``group`` is a ``RankGroup``: a number, a barrier, and every rank's buffers, which lie in memory that the
   ranks of one host share.
 - torch: a tensor of the host, and the default group of ``torch.distributed``, whose backend is Gloo.
+- torch.cuda, cupy: backend ``call-cuda`` (``call_cuda``).
 
 Out of place the callable returns the result and leaves the tensor as it was; in place it leaves the result in the
 tensor. Each rank is a process, and each file has ranks of its own. Timed is nothing but the call. What the timed calls
@@ -24,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +41,13 @@ from ccbench.backends.base import (
 from ccbench.backends.control_block import Word, fence
 from ccbench.backends.rank_endpoint import STAGGER_BYTES, HostMemory, RankBuffers, RankEndpoint
 from ccbench.cases.axes import Case
+from ccbench.cases.callables import file_of, tensors_of
+from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import CcbenchError
 from ccbench.machine.software import install_line
 from ccbench.verification import Array, Mismatch
 
 NUMPY, TORCH = "numpy", "torch"
-KINDS = (NUMPY, TORCH)
-"""Values of ``TENSORS``."""
 
 FILE_VARIABLE = "_CCBENCH_CALL_FILE"
 """The file of a team's callables."""
@@ -79,8 +80,15 @@ def mapped(path: str) -> NDArray[np.uint8]:
         return np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
 
 
+class Guarded(Protocol):
+    """Memory of buffers between guards that no callable may touch."""
+
+    def check_guards(self, who: str) -> None:
+        """Raise CcbenchError where something was written beside a buffer."""
+
+
 class GuardedMemory(HostMemory):
-    """Buffers in memory that other ranks can map, between guards that no callable may touch."""
+    """Buffers in memory that other ranks can map, between guards."""
 
     def __init__(self, endpoint: RankEndpoint) -> None:
         super().__init__(endpoint)
@@ -102,26 +110,40 @@ class GuardedMemory(HostMemory):
         for shared, begin, size_bytes in self.taken:
             inside = slice(begin, begin + size_bytes)
             if np.delete(shared.bytes, inside).tobytes().strip(bytes([GUARD])):
-                raise CcbenchError(
-                    f"{who} wrote beside a buffer of {size_bytes} bytes; keep to the tensor"
-                )
+                raise beside_a_buffer(who, size_bytes)
 
     def release(self) -> None:
         """Give the buffers back."""
         self.taken.clear()
 
 
-class HostGroup:
+def beside_a_buffer(who: str, size_bytes: int) -> CcbenchError:
+    """Return what is said of a callable that writes where it must not."""
+    return CcbenchError(
+        f"{who} wrote beside a buffer of {size_bytes} bytes; keep to the tensor"
+    )
+
+
+class RankGroup:
     """What a callable on NumPy arrays is given.
 
     rank, ranks: this rank's number, and how many there are. inputs, outputs: every rank's buffers, by rank; one
-    array in place. A callable reads and writes them as it likes, and waits for others in ``barrier``.
+    array in place. A callable reads and writes them as it likes, and waits for others in ``barrier``, which is
+    the processes', not their GPUs'. all_gather: bytes of this rank -> those of all, such as handles of memory.
     """
 
-    def __init__(self, rank: int, counters: NDArray[np.int64]) -> None:
-        self.rank, self.ranks = rank, len(counters)
-        self.inputs: Sequence[Array] = ()
-        self.outputs: Sequence[Array] = ()
+    def __init__(
+        self,
+        rank: int,
+        counters: NDArray[np.int64],
+        all_gather: Callable[[bytes], Sequence[bytes]],
+        came: Callable[[], None],
+    ) -> None:
+        """counters: by rank, in memory that all share. came: tells the watchdog that this rank is in a barrier."""
+        self._came = came
+        self.rank, self.ranks, self.all_gather = rank, len(counters), all_gather
+        self.inputs: Sequence[Any] = ()
+        self.outputs: Sequence[Any] = ()
         self._counters, self._turn = counters[:, 0], 0
 
     def restart(self) -> None:
@@ -130,6 +152,7 @@ class HostGroup:
 
     def barrier(self) -> None:
         """Return when every rank has called it as often as this one."""
+        self._came()
         self._turn += 1
         counters, turn = self._counters, self._turn
         fence()  # what was written before is seen by whoever sees the count
@@ -149,12 +172,15 @@ class CallBuffers(RankBuffers):
     def poison(self) -> None:
         """Make the output wrong everywhere, and forget what was returned."""
         super().poison()
-        self.returned, self._unwritten = None, self.output[:1].tobytes()
+        self.returned, self._unwritten = None, self._first_element()
+
+    def _first_element(self) -> bytes:
+        return self._memory.read(self.output[:1]).tobytes()
 
     def read(self) -> Array:
         """Return the result of the last launch. Raises CannotRun and CcbenchError where it is none."""
         if self.returned is None:
-            if not self.case.in_place and self.output[:1].tobytes() == self._unwritten:
+            if not self.case.in_place and self._first_element() == self._unwritten:
                 raise CannotRun(
                     f"{self.name} returns nothing and leaves the output: it works in place"
                 )
@@ -169,7 +195,7 @@ class CallBuffers(RankBuffers):
                 f"{self.name} returned {len(result)} elements of {result.dtype}, expected {len(self.output)} of "
                 f"{self.output.dtype}"
             )
-        if self.case.in_place and not np.may_share_memory(result, self.target):
+        if self.case.in_place and address_of(self.returned) != self.target.ctypes.data:
             raise CannotRun(f"{self.name} returns another tensor: it works out of place")
         return result
 
@@ -177,18 +203,28 @@ class CallBuffers(RankBuffers):
         """Raise CcbenchError where the callable changed its input out of place."""
         if self.part is None or self.case.in_place or not len(self.input):
             return
-        right = np.empty_like(self.input)
+        right = np.empty(len(self.input), self.input.dtype)
         self.part.fill(right, seed + self.seed_offset, launches)
-        if right.tobytes() != self.input.tobytes():
+        if right.tobytes() != self._memory.read(self.input).tobytes():
             raise CcbenchError(
                 f"{self.name} changed the input of this rank, here or on another; leave it, or return nothing"
             )
 
 
+def address_of(tensor: Any) -> int:
+    """Return where the first element of a NumPy array or of a tensor of torch's or CuPy's lies."""
+    if isinstance(tensor, np.ndarray):
+        return tensor.ctypes.data
+    pointer = getattr(tensor, "data_ptr", None)
+    return int(pointer() if pointer else tensor.data.ptr)
+
+
 def as_array(tensor: Any, dtype: np.dtype[Any]) -> Array:
-    """Return the contents of a NumPy array or of a torch tensor of the host, of the type of the case."""
+    """Return the contents of a NumPy array or of a tensor of torch's or CuPy's, of the type of the case."""
     if isinstance(tensor, np.ndarray):
         return tensor
+    if hasattr(tensor, "get"):  # CuPy's
+        return np.asarray(tensor.get())
     torch = import_module("torch")
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:  # which NumPy has not
@@ -208,18 +244,15 @@ def load(path: Path) -> Mapping[str, Any]:
     return runpy.run_path(str(path))
 
 
-def callable_of(algorithm: str) -> tuple[Any, str]:
-    """Return the function that ``FILE.py:FUNCTION`` names, and what tensors it takes. Raises CannotRun."""
+def callable_of(algorithm: str) -> Any:
+    """Return the function that ``FILE.py:FUNCTION`` names. Raises CannotRun."""
     file, _, name = algorithm.rpartition(":")
-    names = load(Path(file).resolve())
-    function, kind = names.get(name), names.get("TENSORS", NUMPY)
+    function = load(Path(file).resolve()).get(name)
     if not callable(function):
         raise CannotRun(
             f"{file}: has no function {name}; write FILE.py:FUNCTION of one that it has"
         )
-    if kind not in KINDS:
-        raise CannotRun(f"{file}: TENSORS is {kind!r}, expected one of {', '.join(KINDS)}")
-    return function, kind
+    return function
 
 
 class CallEndpoint(RankEndpoint):
@@ -229,7 +262,7 @@ class CallEndpoint(RankEndpoint):
 
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)
-        self._guarded = self.memory = GuardedMemory(self)
+        self.memory = self.guarded_memory()
         size_bytes = exchange.ranks * COUNTERS_APART * 8
         shared = Shared(size_bytes) if exchange.rank == 0 else None
         path = exchange.broadcast(shared.path.encode() if shared else None, 0).decode()
@@ -238,55 +271,63 @@ class CallEndpoint(RankEndpoint):
         self._shared = shared
         counters = everyone.view(np.int64).reshape(exchange.ranks, COUNTERS_APART)
         # Callables and ccbench count apart: a callable may leave the barrier of its last call at any time.
-        self._group = HostGroup(self.rank, counters[:, :1])
-        self._meeting = HostGroup(self.rank, counters[:, 1:2])
+        self._group = RankGroup(self.rank, counters[:, :1], exchange.all_gather, self._came)
+        self._meeting = RankGroup(self.rank, counters[:, 1:2], exchange.all_gather, self._came)
         self._torch_group: Any = None
         file = Path(os.environ[FILE_VARIABLE])
         self.version = f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
 
+    def guarded_memory(self) -> Any:
+        """Return memory for buffers, which is ``Guarded``."""
+        return GuardedMemory(self)
+
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; a case that ended early has left its own."""
-        self._guarded.release()
+        self.memory.release()
         return super().prepare(case)
 
     def bind(self) -> Callable[[], object]:
         """Return the call of the case's callable on its tensor. Collective."""
         lane: Any = self.own  # of this class's buffers
         lane.name = self.case.algorithm
-        function, kind = callable_of(self.case.algorithm)
-        if kind == TORCH:
-            tensor, group = self._of_torch(lane)
-        else:
-            self._meet()
-            tensor, group = lane.source, self._group
+        function = callable_of(self.case.algorithm)
+        tensor, group = self.arguments(tensors_of(file_of(self.case)))
 
         def launch() -> None:
             lane.returned = function(tensor, group)
 
         return launch
 
-    def _meet(self) -> None:
-        """Map the buffers of all ranks. Collective."""
-        dtype, taken = self.own.source.dtype, self._guarded.taken
-        mine = json.dumps([(shared.path, begin, size) for shared, begin, size in taken])
+    def arguments(self, kind: str) -> tuple[Any, Any]:
+        """Return the tensor and the group that a callable is given. Collective."""
+        if kind == TORCH:
+            from ccbench.backends.gloo import tensor_of
+
+            return tensor_of(self.own.source), self.torch_group("gloo")
+        memory: Any = self.memory
+        mine = [(shared.path, begin, size) for shared, begin, size in memory.taken]
+        self.meet(mine, lambda path, begin, size: mapped(path)[begin : begin + size])
+        return self.own.source, self._group
+
+    def meet(self, mine: Sequence[Any], view: Callable[..., Any]) -> None:
+        """Give the group all ranks' buffers. Collective. view: bytes of one, by what its rank told of it."""
+        dtype = self.own.source.dtype
         buffers = [
-            [
-                mapped(path)[begin : begin + size].view(dtype)
-                for path, begin, size in json.loads(places)
-            ]
-            for places in self.exchange.all_gather(mine.encode())
+            [view(*place).view(dtype) for place in json.loads(places)]
+            for places in self.exchange.all_gather(json.dumps(mine).encode())
         ]
         self._group.inputs = [each[0] for each in buffers]
         for rank, others in enumerate(self._group.inputs):
-            others.flags.writeable = self.case.in_place or rank == self.rank
+            if isinstance(others, np.ndarray):
+                others.flags.writeable = self.case.in_place or rank == self.rank
         self._group.outputs = [each[-1] for each in buffers]
         self._group.restart()
         self.exchange.barrier()
 
-    def _of_torch(self, lane: CallBuffers) -> tuple[Any, Any]:
-        """Return a tensor of the lane's memory, and the group of all ranks. Collective."""
+    def torch_group(self, backend: str) -> Any:
+        """Return the group of all ranks, made the first time. Collective; CannotRun without torch."""
         try:
-            from ccbench.backends.gloo import meet, tensor_of
+            from ccbench.backends.gloo import meet
 
             distributed = import_module("torch.distributed")
         except ImportError:
@@ -295,23 +336,26 @@ class CallEndpoint(RankEndpoint):
             import_module("torch").set_num_threads(1)
             route = meet(self.exchange)
             distributed.init_process_group(
-                "gloo", store=route.store, rank=self.rank, world_size=self.ranks
+                backend, store=route.store, rank=self.rank, world_size=self.ranks
             )
             self._torch_group = distributed.group.WORLD
-        return tensor_of(lane.source), self._torch_group
+        return self._torch_group
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare the result, the input and the memory around both with what is right. Collective."""
         lane: Any = self.own
-        self._guarded.check_guards(lane.name)
+        memory: Any = self.memory
+        memory.check_guards(lane.name)
         wrong = super().check(seed, launches)
         lane.check_input(seed, launches)
         return wrong
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
-        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
         self._meeting.barrier()
+
+    def _came(self) -> None:
+        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
 
     def close(self) -> None:
         """End torch's group, where there is one."""
@@ -334,12 +378,17 @@ class CallBackend(Backend):
 
     def refused(self, case: Case) -> str | None:
         """Return the reason why ``case`` cannot run here."""
-        there = Path(case.algorithm.rpartition(":")[0]).is_file()
-        return None if there else "names no file that is there; write --call FILE.py:FUNCTION"
+        file, kinds = file_of(case), capabilities_of(self.name).callables
+        if not file.is_file():
+            return "names no file that is there; write --call FILE.py:FUNCTION"
+        kind = tensors_of(file)
+        return (
+            None if kind in kinds else f"takes {kind}, and {self.name} has {', '.join(kinds)}"
+        )
 
     def team_settings(self, case: Case) -> Environment:
         """Return the case's file: modules that two files import may share a name."""
-        return ((FILE_VARIABLE, str(Path(case.algorithm.rpartition(":")[0]).resolve())),)
+        return ((FILE_VARIABLE, str(file_of(case).resolve())),)
 
     def launch(self, request: TeamRequest) -> TeamLaunch | None:
         """Return the start of a process for each rank by their leader; what is shared is of one host."""

@@ -12,9 +12,7 @@ up the group, check their arguments and log before they do the same, which costs
 Gloo reduces and broadcasts in place. Where a case asks for the result in another buffer, a launch begins with
 a copy, as it must in a program.
 
-A process group's own thread runs what is begun, so the rank has nothing to look after. When a work is over,
-that thread says so through the work's future. Sends and receives between two ranks have none, nor has a
-reduce_scatter, which torch makes of Gloo's all-reduce and a copy: these are over when they were waited for.
+A process group's own thread runs what is begun, so the rank has nothing to look after.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ import json
 import os
 import socket
 import struct
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,7 +36,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, ControlChannel, TeamLaunch, TeamRequest
 from ccbench.backends.control_block import Word
-from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint, Setup, nothing
+from ccbench.backends.rank_endpoint import RankBuffers, RankEndpoint, Setup, nothing
 from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import SETUPS, collective, sent_elements
 from ccbench.errors import BackendUnavailable
@@ -178,9 +175,6 @@ TAG = 0
 COPYING = ("all_reduce", "broadcast", "reduce")
 """Collectives that Gloo has in place only."""
 
-SILENT = ("send_recv", "reduce_scatter")
-"""Collectives that do not tell when they are over (``Work::getFuture not implemented``, torch 2.13)."""
-
 REDUCE_OPS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
 """Names in ``torch.distributed.ReduceOp``."""
 
@@ -223,29 +217,21 @@ def options_of(name: str) -> Any:
 class GlooCall:
     """One launch of ``case`` on this rank.
 
-    tells: its works say when they are over. case: as the group sees it (``ccbench.verification.Part``), for a
-    pair as the suite asked.
+    case: as the group sees it (``ccbench.verification.Part``), for a pair as the suite asked.
     """
 
     def __init__(self, case: Case, place: GlooPlace) -> None:
-        self.tells = case.collective not in SILENT
-        self.works: Sequence[Work] = ()
         self._copies: Sequence[Callable[[], object]] = ()
         if case.collective == "send_recv":
             self._methods = self._messages(case, place)
         else:
             self._methods = [self._method(case, place)]
 
-    def begin(self) -> None:
-        """Start a launch; a copy that Gloo needs before is done here."""
+    def launch(self) -> None:
+        """Run one launch to its end; a copy that Gloo needs before is part of it."""
         for copy in self._copies:
             copy()
-        self.works = [method() for method in self._methods]
-
-    def launch(self) -> None:
-        """Run one launch to its end."""
-        self.begin()
-        for work in self.works:
+        for work in [method() for method in self._methods]:
             work.wait()
 
     def _copy_before(self, target: Tensor, source: Tensor) -> None:
@@ -315,47 +301,6 @@ class GlooCall:
         return [*[receive] * receives, *[send] * sends]
 
 
-class ConcurrentGlooCalls:
-    """Two concurrent collectives on process groups of their own, the case's own begun first.
-
-    seconds: each launch adds how long either took from the launch's begin; None where they cannot be told
-    apart. One that does not tell when it is over is waited for before the one that does, so that the end of
-    its wait is its end.
-    """
-
-    def __init__(self, calls: Sequence[GlooCall | None], seconds: list[float] | None) -> None:
-        """calls: None where this rank has no part in a collective."""
-        self._calls = [(lane, call) for lane, call in enumerate(calls) if call is not None]
-        self._silent_first = sorted(self._calls, key=lambda pair: pair[1].tells)
-        self._seconds = seconds
-
-    def __call__(self) -> None:
-        """Run one launch, which is over when both are."""
-        # The time of the end is taken in the thread that ends a work: this one may be waiting for another.
-        began = time.perf_counter()
-        ended: dict[int, dict[int, float]] = {lane: {} for lane, _ in self._calls}
-        for _, call in self._calls:
-            call.begin()
-        for lane, call in self._calls:
-            if self._seconds is not None and call.tells:
-                for number, work in enumerate(call.works):
-                    # Called in the process group's thread.
-                    work.get_future().add_done_callback(
-                        lambda _, ends=ended[lane], number=number: ends.update(
-                            {number: time.perf_counter()}
-                        )
-                    )
-        for lane, call in self._silent_first:
-            for number, work in enumerate(call.works):
-                work.wait()
-                ended[lane].setdefault(number, time.perf_counter())
-            if self._seconds is not None:
-                self._seconds[lane] += max(ended[lane].values(), default=began) - began
-
-
-AT_ONCE = "each collective runs in the thread of a process group of its own"
-
-
 class GlooEndpoint(RankEndpoint):
     """One rank in a process of its own."""
 
@@ -366,7 +311,7 @@ class GlooEndpoint(RankEndpoint):
         torch.set_num_threads(1)
         self._route = meet(exchange)
         self._everyone = open_group(self._route, "everyone", self.rank, self.ranks)
-        self._groups: dict[tuple[tuple[int, ...], int], Any] = {}
+        self._groups: dict[tuple[int, ...], Any] = {}
         self._opened = 0
         self._barrier_options = options_of("barrier")
         self._broadcast_options = options_of("broadcast")
@@ -385,11 +330,7 @@ class GlooEndpoint(RankEndpoint):
         """Return the groups' calls, with options and tensors made beforehand."""
         if self.case.collective in SETUPS:
             return self.set_up(self._setup_of(self.own))
-        calls = [self._call_of(lane) if lane.part else None for lane in self._lanes]
-        if self.concurrent:
-            return ConcurrentGlooCalls(calls, self.times.running if self.times else None)
-        assert calls[0] is not None, "a rank that belongs to no group binds nothing"
-        return calls[0].launch
+        return self._call_of(self.own).launch
 
     def _setup_of(self, lane: RankBuffers) -> Callable[[], Setup]:
         """Return the maker of a process group like the case's, or of one of its halves: Gloo splits none."""
@@ -426,29 +367,22 @@ class GlooEndpoint(RankEndpoint):
         assert lane.part is not None, "a rank that belongs to no group binds nothing"
         members, rank = lane.part.members, lane.part.group_rank
         group = self._everyone
-        if lane.number != OWN or members != tuple(range(self.ranks)):
-            # All members ask for it at the same time, and nobody waits in a circle: groups of one lane are
-            # disjoint, and those of the case's own are opened first.
-            key = members, lane.number
-            if key not in self._groups:
-                name = f"{lane.number} of {members}"
-                self._groups[key] = open_group(self._route, name, rank, len(members))
-            group = self._groups[key]
+        if members != tuple(range(self.ranks)):
+            # All members ask for it at the same time, and nobody waits in a circle: groups are disjoint.
+            if members not in self._groups:
+                self._groups[members] = open_group(
+                    self._route, f"group {members}", rank, len(members)
+                )
+            group = self._groups[members]
         return GlooCall(lane.part.case, GlooPlace(group, rank, len(members), *tensors))
 
-    def tells_apart(self, concurrent: Case) -> bool:
-        """Return whether at least one of the two tells when it is over."""
-        return self.case.collective not in SILENT or concurrent.collective not in SILENT
-
     def remark(self) -> str:
-        """Say that a copy is part of the time, and how two collectives run, where that is so."""
+        """Say that a copy is part of the time, where that is so."""
         remarks = [super().remark()]
         if not self.rank and not self.case.in_place and self.case.collective in COPYING:
             remarks.append(
                 "Gloo works in place: the copy to the other buffer is part of the time"
             )
-        if not self.rank and self.case.concurrent:
-            remarks.append(AT_ONCE)
         return "; ".join(text for text in remarks if text)
 
     def close(self) -> None:

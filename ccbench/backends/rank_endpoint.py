@@ -1,8 +1,8 @@
 """One rank in a process of its own: its buffers, data and checks, and what each collective of a case took.
 
-A case has one collective, or two concurrent ones; each is a lane. A library's endpoint adds what it can do:
-the call that is timed, a barrier, and, where that is quicker than the team's own connection, a way to bring
-numbers from all ranks.
+A case has one collective, or on backend cpu two concurrent ones; each is a lane. A library's endpoint adds what it
+can do: the call that is timed, a barrier, and, where that is quicker than the team's own connection, a way to
+bring numbers from all ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from ccbench.backends.endpoint import (
     PerProcessEndpoint,
     Result,
     TeamEndpoint,
-    merged_mismatch,
     setup_mismatch,
 )
 from ccbench.backends.faults import Fault, added_otherwise
@@ -377,9 +376,8 @@ class LaneEndpoint(TeamEndpoint, Generic[AnyLane]):
 class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
     """Most of ``TeamEndpoint`` in ``ccbench.backends.endpoint``.
 
-    A subclass binds its library's call in ``bind``, and has a ``barrier``. Where two concurrent collectives
-    can be told apart, the call adds what each took to ``times``. memory: that of the next case's buffers.
-    buffers: how they lie.
+    A subclass binds its library's call in ``bind``, and has a ``barrier``. memory: that of the next case's
+    buffers. buffers: how they lie.
     """
 
     buffers: type[RankBuffers] = RankBuffers
@@ -397,7 +395,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         self._forget()
 
     def _forget(self) -> None:
-        self._lanes, self.times = (), None
+        self._lanes = ()
         self._call: Call = nothing
 
     # -- one case ------------------------------------------------------------------------------------------
@@ -410,13 +408,10 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         self._forget()
         self._shared_stamps = 0
         self.open_lanes(self.buffers, case)
-        if self.concurrent and self.tells_apart(self.concurrent.case):
-            self.times = LaneTimes(self.control.part_seconds[self.rank])
-        self.memory.reserve(sum(lane.needed_bytes for lane in self._lanes))
+        self.memory.reserve(self.own.needed_bytes)
         # Only when all of it fits on every rank is any of it taken.
-        for lane in self._lanes:
-            lane.take(self.memory)
-        self._call = self.bind() if any(lane.part for lane in self._lanes) else nothing
+        self.own.take(self.memory)
+        self._call = self.bind() if self.own.part else nothing
         self.memory.begin_case()
         return case.algorithm
 
@@ -426,18 +421,9 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         return self._lanes[0]
 
     @property
-    def concurrent(self) -> RankBuffers | None:
-        """The lane of the concurrent collective, if any."""
-        return self._lanes[1] if len(self._lanes) > 1 else None
-
-    @property
     def fault(self) -> Fault | None:
         """The fault of this rank in the case."""
         return self._faults[0][1] if self._faults else None
-
-    def tells_apart(self, concurrent: Case) -> bool:
-        """Return whether the call tells when the case's own collective is over and when ``concurrent`` is."""
-        return True
 
     def refuse_beyond(self, own_bytes: int, limit_bytes: float, places: Sequence[str]) -> None:
         """OutOfMemory on every rank when the ranks of one place together need more than it has. Collective.
@@ -509,18 +495,14 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
-        if self.times:
-            self.times.begin()
         if self.fault and self.fault.slow:
             self.launch_and_time_waits(times)
-        else:
-            self._entered_seconds = time.perf_counter()
-            call = self._call
-            for _ in repeat(None, times):
-                call()
-            self._left_seconds = time.perf_counter()
-        if self.times:
-            self.times.keep(times)
+            return
+        self._entered_seconds = time.perf_counter()
+        call = self._call
+        for _ in repeat(None, times):
+            call()
+        self._left_seconds = time.perf_counter()
 
     def launch_and_time_waits(self, times: int) -> float:
         """Launch; return the seconds of it that the library's calls took.
@@ -543,14 +525,9 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         self.memory.end_launches()
         if self.case.collective in SETUPS:
             return self._check_setup(self.own)
-        return merged_mismatch(
-            [
-                lane.check(seed, launches)
-                if collective(lane.case.collective).moves_data
-                else self._check_barrier(lane)
-                for lane in self._lanes
-            ]
-        )
+        if not collective(self.case.collective).moves_data:
+            return self._check_barrier(self.own)
+        return self.own.check(seed, launches)
 
     def _check_barrier(self, lane: RankBuffers) -> Mismatch | None:
         """Check that no rank left the barrier before the last one of its group entered. Collective."""
@@ -570,16 +547,8 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         return "hosts have clocks of their own: a sample is the longest of its ranks' times"
 
     def facts(self) -> CaseFacts:
-        """Return what became of the memory, and what each of two collectives took. Collective."""
-        facts = self.memory.facts()
-        if self.times is None:
-            return facts
-        mine = self.times.kept[: self.times.samples]
-        seconds = self.gather_numbers(mine.reshape(-1)).reshape(self.ranks, -1, 2)
-        groups = group_facts(self.case, seconds)
-        return replace(
-            facts, parts=groups.parts, group_samples_seconds=groups.group_samples_seconds
-        )
+        """Return what became of the memory. Collective."""
+        return self.memory.facts()
 
 
 def nothing() -> None:

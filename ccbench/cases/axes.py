@@ -106,10 +106,10 @@ ALL_GROUPS = -1
 """All groups run at once."""
 
 DEFAULT = "default"
+"""Value that leaves a choice to the library."""
 
 CALLABLE = re.compile(r"[\w./+-]{1,200}\.py:[A-Za-z_]\w{0,63}", re.ASCII)
 """An algorithm that is a function of the user's file: ``my_ar.py:all_reduce``."""
-"""Value that leaves a choice to the library."""
 
 DEVICE_MEMORY = "device"
 

@@ -73,8 +73,8 @@ class Capabilities:
     own_schedules: bool = False
     """Its algorithms are ccbench's schedules."""
     own_kernels: bool = False
-    callables: bool = False
-    """Its algorithms are functions of the user's files, ``FILE.py:FUNCTION``; it has no default."""
+    callables: tuple[str, ...] = ()
+    """Tensors that functions of the user's files take, where these are its algorithms; it has no default."""
     priced_by: PricedBy = PricedBy.SCHEDULE
     one_process: bool = False
     """With the default of ``processes`` one process launches on all GPUs of a host."""

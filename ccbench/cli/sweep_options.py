@@ -181,8 +181,14 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
 def _add_callables(options: dict[str, Any], settings: dict[str, Any]) -> None:
     """Measure callables: alone, or beside the default of the backends that are named."""
     from ccbench.cases.axes import CALLABLE
+    from ccbench.cases.callables import tensors_of
     from ccbench.cases.capabilities import backend_names, capabilities_of
 
+    by_tensors = {
+        tensors: name for name in backend_names() for tensors in capabilities_of(name).callables
+    }
+    named = settings["backends"]
+    backends = [*(named or ())]
     for word in options["callables"]:
         file = Path(word.rpartition(":")[0])
         if not CALLABLE.fullmatch(word):
@@ -195,11 +201,15 @@ def _add_callables(options: dict[str, Any], settings: dict[str, Any]) -> None:
             raise UsageError(f"--call: {file}: cannot be read: {problem.strerror}") from None
         except SyntaxError as problem:
             raise UsageError(f"--call: {file}:{problem.lineno}: {problem.msg}") from None
-    named = settings["backends"]
+        tensors = tensors_of(file)
+        if tensors not in by_tensors:
+            raise UsageError(
+                f"--call: {file}: TENSORS is {tensors!r}, expected one of {', '.join(by_tensors)}"
+            )
+        backends.append(by_tensors[tensors])
     if named and not options["algorithm"]:
         options["algorithm"] = ("default",)
-    able = tuple(name for name in backend_names() if capabilities_of(name).callables)
-    settings["backends"] = tuple(dict.fromkeys((*(named or ()), *able)))
+    settings["backends"] = tuple(dict.fromkeys(backends))
 
 
 def _varied(narrowing: Narrowing, varied: Varied) -> Narrowing:

@@ -42,7 +42,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("all_reduce", {"misalignment_bytes": 4}, "no misalignment 4"),
     ("all_reduce", {"mode": "overlap", "overlap_with": "matmul"}, "no mode overlap"),
     ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
-    ("send_recv", {"pair": "0>1", "concurrent": "all_gather"}, "concurrently with a pair"),
+    ("all_reduce", {"concurrent": "all_gather"}, "no concurrent all_gather"),
 ]
 """Collectives, changes, and what is said of them on all libraries on processors."""
 

@@ -112,61 +112,13 @@ def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
         assert ("clocks of their own" in endpoint.remark()) == (not one_clock)
 
 
-@pytest.mark.parametrize(
-    ("concurrent", "available", "words"),
-    [
-        ("", 700, "1024 bytes, 630 are"),
-        ("all_reduce", 1500, "2048 bytes, 1350 are"),
-    ],
-)
-def test_memory_is_counted_host_by_host_and_of_both_collectives(
-    monkeypatch: pytest.MonkeyPatch, concurrent: str, available: int, words: str
-) -> None:
-    monkeypatch.setattr(rank_endpoint, "available_memory_bytes", lambda: available)
-    with pytest.raises(OutOfMemory, match=f"2 ranks need {words} available"):
-        Copying(Mirror(["a", "a"])).prepare(case(concurrent=concurrent))
-    Copying(Mirror(["a", "b"])).prepare(case(concurrent=concurrent))
+def test_memory_is_counted_host_by_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_endpoint, "available_memory_bytes", lambda: 700)
+    with pytest.raises(OutOfMemory, match="2 ranks need 1024 bytes, 630 are available"):
+        Copying(Mirror(["a", "a"])).prepare(case())
+    Copying(Mirror(["a", "b"])).prepare(case())
 
 
 @given(st.integers(-(2**62), 2**62))
 def test_what_rank_0_decides_arrives_whole(value: int) -> None:
     assert Copying(Mirror(["a"])).agree(value) == value
-
-
-class CopyingBoth(RankEndpoint):
-    """Two collectives that copy the input to the output; lanes: those that it does. Each takes 2 seconds."""
-
-    lanes: tuple[int, ...] = (0, 1)
-
-    def bind(self) -> Call:
-        return self._both
-
-    def _both(self) -> None:
-        for lane, side in ((0, self.own), (1, self.concurrent)):
-            assert side is not None
-            assert self.times is not None
-            if lane in self.lanes:
-                np.copyto(side.target, side.source)
-                self.times.running[lane] += 2.0
-
-    def barrier(self) -> None:
-        """Nobody is late."""
-
-
-@pytest.mark.parametrize("kind", ["", "slow:rank=0"])
-def test_samples_of_both_are_gathered_from_all_ranks(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    monkeypatch.setenv("CCBENCH_FAULT", kind)
-    endpoint = CopyingBoth(Mirror(["a", "a"], offset=0.5))
-    endpoint.prepare(case(concurrent="broadcast on all"))
-    for sample in range(3):
-        endpoint.begin_sample(sample)
-        endpoint.launch(4)
-        endpoint.launch(1)  # one that is no sample
-    facts = endpoint.facts()
-    assert facts.parts == ("broadcast", "broadcast")
-    assert facts.group_samples_seconds == ((2.5,) * 3,) * 2
-    endpoint.finish()
-    endpoint.prepare(case())
-    assert endpoint.facts().parts == ()

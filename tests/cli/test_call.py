@@ -142,6 +142,16 @@ def test_an_output_that_is_filled_and_not_returned_is_the_result(
         ("", "mine.py", "'mine.py' is no FILE.py:FUNCTION"),
         ("", "none.py:f", "none.py: cannot be read: No such file"),
         ("def f(:", "mine.py:f", "mine.py:1: invalid syntax"),
+        (
+            "TENSORS = 'jax'",
+            "mine.py:f",
+            "TENSORS is 'jax', expected one of numpy, torch, torch.cuda, cupy",
+        ),
+        (
+            "TENSORS = 'cupy'",
+            "mine.py:f",
+            "backend call-cuda: this machine has no NVIDIA driver",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_is_refused_before_anything_starts(
@@ -170,5 +180,6 @@ def test_what_is_no_callable_is_refused(tmp_path: Path) -> None:
     file.write_text("TENSORS = 'jax'\ndef f(tensor, group): ...\n")
     with pytest.raises(CcbenchError, match="has no function g"):
         callable_of(f"{file}:g")
-    with pytest.raises(CcbenchError, match="TENSORS is 'jax', expected one of numpy, torch"):
-        callable_of(f"{file}:f")
+    assert "takes jax, and call has numpy, torch" in str(
+        backend.refused(case_of("call", "all_reduce", f"{file}:f", 2))
+    )

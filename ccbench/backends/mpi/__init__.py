@@ -5,9 +5,8 @@ is one rank, measures with ``ccbench.runner.measure`` on ccbench's data, checks 
 reports to the team's leader. Only the timed call is MPI's (``calls``).
 The runner itself loads no MPI: which one is there is asked in a process of its own (``library``).
 
-Buffers are memory of the host, or with ``memory: device`` of GPUs (``device``). The functions that block
-are called, but for a case with a concurrent collective, which begins both without blocking.
-``algorithm: mpi:<name>`` forces one of the library's own algorithms (``library``).
+Buffers are memory of the host, or with ``memory: device`` of GPUs (``device``). The functions
+that block are called. ``algorithm: mpi:<name>`` forces one of the library's own algorithms (``library``).
 """
 
 from __future__ import annotations
@@ -95,8 +94,6 @@ class MpiBackend(Backend):
             return (
                 f"{library.name} has no algorithm {case.algorithm} of {case.collective}: {have}"
             )
-        if case.concurrent:
-            return f"{library.name} takes {case.algorithm} for blocking calls only"
         return None
 
     def team_settings(self, case: Case) -> Environment:

@@ -1,8 +1,7 @@
 """MPI functions of a case, bound to its buffers, and launches of them from Python and from C.
 
-``MpiCall`` makes blocking calls from Python, ``CLoop`` the same ones from C; ``ConcurrentCalls`` begins two
-collectives (``MPI_Iallreduce``) and waits for both. ``refusal`` says what MPI asks for beyond ccbench's own
-meaning of a collective.
+``MpiCall`` makes blocking calls from Python, ``CLoop`` the same ones from C. ``refusal`` says what MPI asks for
+beyond ccbench's own meaning of a collective.
 
 A call from Python into mpi4py takes about half a microsecond, more than many MPI's all-reduce of 8 bytes. So
 a launch is written down once, as functions and their arguments, and a sample's launches run in a loop in C
@@ -24,7 +23,6 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -247,51 +245,9 @@ class MpiCall:
         ]
         return partial(getattr(self.communicator, name), *taken)
 
-    def end(self) -> None:
-        """Do what is left of the launch once MPI is done."""
-        if self.copies:
-            self._copy()
-
     def _whole_and_copy(self) -> None:
         self._whole()
         self._copy()
-
-
-class ConcurrentCalls:
-    """Two concurrent collectives, the case's own begun first. None: this rank has no part in that one."""
-
-    def __init__(self, mpi: Any, calls: Sequence[MpiCall | None], seconds: list[float]) -> None:
-        """seconds: each launch adds how long either took from the launch's begin."""
-        self._wait_any = mpi.Request.Waitany
-        self._calls = [(lane, call) for lane, call in enumerate(calls) if call is not None]
-        self._begun = [
-            (lane, call, call.bound(f"I{function.name}", function))
-            for lane, call in self._calls
-            for function in call.functions
-        ]
-        self._seconds = seconds
-
-    def __call__(self) -> None:
-        """Run one launch, which is over when both are."""
-        clock, seconds = time.perf_counter, self._seconds
-        began = clock()
-        requests = [begin() for _, _, begin in self._begun]
-        left = [0, 0]
-        for lane, _, _ in self._begun:
-            left[lane] += 1
-        while any(left):
-            number = self._wait_any(requests)
-            # MPI_UNDEFINED, below 0: what is left was complete from the start, which it does not tell.
-            identified = number >= 0
-            for lane, call in (
-                [self._begun[number][:2]]
-                if identified
-                else [pair for pair in self._calls if left[pair[0]]]
-            ):
-                left[lane] = left[lane] - 1 if identified else 0
-                if not left[lane]:
-                    call.end()
-                    seconds[lane] += clock() - began
 
 
 SOURCE = Path(__file__).with_name("loop.c")

@@ -25,7 +25,6 @@ from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.mpi.calls import (
     FROM_C,
     FROM_PYTHON,
-    ConcurrentCalls,
     Launch,
     MpiCall,
     c_loop,
@@ -34,8 +33,6 @@ from ccbench.backends.mpi.calls import (
 from ccbench.backends.mpi.device import device_of_rank, why_not_cuda_aware
 from ccbench.backends.mpi.library import library_name, vendor
 from ccbench.backends.rank_endpoint import (
-    CONCURRENT,
-    OWN,
     HostMemory,
     RankBuffers,
     RankEndpoint,
@@ -46,7 +43,6 @@ from ccbench.collectives import SETUPS
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import MPICH, initialise, loaded_mpi
 
-AT_ONCE = "both collectives are begun without blocking, then waited for by MPI_Waitany"
 NOT_IN_C = "this call does not go into a loop in C"
 
 
@@ -96,23 +92,19 @@ class GroupCommunicators:
     """Communicators of groups: made by all ranks together at first use, kept, freed at the end.
 
     Every rank makes and frees the same ones in the same order, those it does not belong to as well.
-
-    Two concurrent collectives need one each, so a communicator has a lane besides its groups.
     """
 
     def __init__(self, mpi: Any, world: Any) -> None:
         """world: of the whole team; serves its plain cases, and is not freed here."""
         self._mpi, self._world = mpi, world
-        self._made: dict[tuple[Groups, int], Any] = {}
+        self._made: dict[Groups, Any] = {}
 
-    def make(self, groups: Groups, lane: int = OWN) -> None:
+    def make(self, groups: Groups) -> None:
         """See that there is one for ``groups``. Collective among all ranks."""
-        if self._is_world(groups, lane):
+        if self._is_world(groups):
             return
-        if (groups, lane) in self._made:
-            self._made[groups, lane] = self._made.pop(
-                (groups, lane)
-            )  # now the one asked for last
+        if groups in self._made:
+            self._made[groups] = self._made.pop(groups)  # now the one asked for last
             return
         if len(self._made) >= MOST_KEPT:
             self._free(self._made.pop(next(iter(self._made))))
@@ -121,11 +113,11 @@ class GroupCommunicators:
         colours = [number for number, members in enumerate(groups) if rank in members]
         colour = colours[0] if colours else self._mpi.UNDEFINED
         key = groups[colour].index(rank) if colours else 0
-        self._made[groups, lane] = self._world.Split(colour, key)
+        self._made[groups] = self._world.Split(colour, key)
 
-    def of(self, groups: Groups, lane: int = OWN) -> Any:
+    def of(self, groups: Groups) -> Any:
         """Return this rank's communicator for ``groups``, once made; none where it is in no group."""
-        return self._world if self._is_world(groups, lane) else self._made[groups, lane]
+        return self._world if self._is_world(groups) else self._made[groups]
 
     def free(self) -> None:
         """Give all back. Collective among all ranks."""
@@ -137,8 +129,8 @@ class GroupCommunicators:
         if made != self._mpi.COMM_NULL:
             made.Free()
 
-    def _is_world(self, groups: Groups, lane: int) -> bool:
-        return lane == OWN and groups == (tuple(range(self._world.size)),)
+    def _is_world(self, groups: Groups) -> bool:
+        return groups == (tuple(range(self._world.size)),)
 
 
 class MpiEndpoint(RankEndpoint):
@@ -178,10 +170,6 @@ class MpiEndpoint(RankEndpoint):
         if self.case.collective in SETUPS:
             self._in_python = NOT_IN_C
             return self.set_up(self._setup_of(self.own))
-        if self.concurrent:
-            assert self.times is not None, "tells_apart says so"
-            calls = [self._call_of(lane) if lane.part else None for lane in self._lanes]
-            return ConcurrentCalls(self._mpi, calls, self.times.running)
         call = self._call_of(self.own)
         on_host = (
             self.memory is self._host_memory
@@ -197,7 +185,7 @@ class MpiEndpoint(RankEndpoint):
         pair = lane.case.one_pair
         one_way = pair is not None and not pair.both
         assert lane.part is not None, "a rank that belongs to no group binds nothing"
-        communicator = self._communicators.of(lane.case.members, lane.number)
+        communicator = self._communicators.of(lane.case.members)
         buffers = lane.source, lane.target
         return MpiCall(
             self._mpi, communicator, lane.part.case, buffers, one_way, self.memory.copy
@@ -273,17 +261,11 @@ class MpiEndpoint(RankEndpoint):
         if memory is None:
             raise CannotRun("memory: device was not asked for when these ranks were started")
         self.memory = memory
-        concurrent = case.concurrent_case
-        self._communicators.make(case.members, OWN)
-        if concurrent is not None:
-            self._communicators.make(concurrent.members, CONCURRENT)
+        self._communicators.make(case.members)
         try:  # an algorithm of MPI_Allgather is asked for the ranks' numbers, too
-            label = super().prepare(case)
+            return super().prepare(case)
         except self._mpi.Exception as error:
             raise self._refusal(error) from None
-        if concurrent is not None:  # on ranks that stand by, too
-            self._in_python = AT_ONCE
-        return label
 
     def close(self) -> None:
         """Free the communicators and finalise the library, which removes its files."""

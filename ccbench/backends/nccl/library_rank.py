@@ -1,7 +1,6 @@
-"""One rank in a process of its own, by the host's clock: of libraries of NCCL's shape without CUDA's streams.
+"""One rank in a process of its own, by the host's clock: of libraries of NCCL's shape for processors.
 
-A library for processors (``oneccl``) takes addresses of the host and returns when a call is over; one for
-devices (``hccl``) has memory and a stream of its own besides.
+Such a library takes addresses of the host and returns when a call is over.
 """
 
 from __future__ import annotations
@@ -9,13 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ccbench.backends.base import Backend, CannotRun, ControlChannel, TeamLaunch, TeamRequest
 from ccbench.backends.control_block import Word
-from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.nccl.collectives import Call, prepared
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.dialects import Dialect, library_folder
@@ -35,24 +33,8 @@ class BlocksInPlace(RankBuffers):
     blocks_stay = ("scatter", "reduce_scatter")
 
 
-class OwnDevice(Protocol):
-    """A rank's device: what ``DeviceMemory`` asks of it, and a stream."""
-
-    device: int
-    stream: int
-
-    def allocate(self, size_bytes: int) -> int:
-        """Return the address of new memory of the device."""
-
-    def settle(self) -> None:
-        """Return when everything on the stream has ended."""
-
-
 class LibraryRank(RankEndpoint):
-    """One rank. device: None of a library that takes addresses of the host and returns when all is over.
-
-    settings: variables that were set for the library, which its cases record.
-    """
+    """One rank. settings: variables that were set for the library, which its cases record."""
 
     buffers = BlocksInPlace
 
@@ -60,7 +42,6 @@ class LibraryRank(RankEndpoint):
         self,
         exchange: ControlChannel,
         library: Library,
-        device: OwnDevice | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(exchange)
@@ -69,16 +50,8 @@ class LibraryRank(RankEndpoint):
         self._communicators = Communicators(library, {self.rank: 0}, self.ranks, exchange)
         self._words = np.zeros(2, np.int32)
         at = self._words.ctypes.data
-        self._stream, self._settle = NO_STREAM, _settled
-        if device:
-            at, self._stream, self._settle = (
-                device.allocate(self._words.nbytes),
-                device.stream,
-                device.settle,
-            )
-            self.memory = DeviceMemory(self, device, f"device {device.device}", watched=())
         call = Call("barrier", at, at + self._words.itemsize, 1, "int32")
-        self._meet = prepared(self._communicators.world()[self.rank], call, self._stream)
+        self._meet = prepared(self._communicators.world()[self.rank], call, NO_STREAM)
         # As the library tells it: a wheel's number is another one for the same file.
         self.version = f"{library.dialect.label} {library.version_text}"
 
@@ -109,19 +82,12 @@ class LibraryRank(RankEndpoint):
             "sum" if case.op == NO_OP else case.op,
             max(case.root, 0),
         )
-        return prepared(self._of_case[self.rank], call, self._stream)
-
-    def launch(self, times: int) -> None:
-        """Run the collective ``times`` times, back to back, to the end."""
-        super().launch(times)
-        self._settle()
+        return prepared(self._of_case[self.rank], call, NO_STREAM)
 
     def launch_and_time_waits(self, times: int) -> float:
         """Launch; return the seconds that it took. CannotRun where the library does not take the call."""
         try:  # these are a case's first launches
-            inside = super().launch_and_time_waits(times)
-            self._settle()
-            return inside
+            return super().launch_and_time_waits(times)
         except LibraryFailed as error:
             if not error.refused:
                 raise
@@ -131,15 +97,10 @@ class LibraryRank(RankEndpoint):
         """Return when every rank has called it: an all_reduce of one element, as the library has no other."""
         self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
         self._meet()
-        self._settle()
 
     def close(self) -> None:
         """Give communicators back."""
         self._communicators.close()
-
-
-def _settled() -> None:
-    """Wait for nothing: the calls themselves return when all is over."""
 
 
 class HostLibraryBackend(Backend):

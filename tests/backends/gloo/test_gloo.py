@@ -17,7 +17,7 @@ from ccbench.runner.measure import RankResult
 from tests.backends import measuring
 from tests.backends.measuring import REFUSED
 
-from .team import PipedExchange, measured, measured_with_facts, on_ranks
+from .team import PipedExchange, measured, on_ranks
 
 torch_missing = BACKEND.unavailable()
 needs_torch = pytest.mark.skipif(torch_missing is not None, reason=str(torch_missing))
@@ -119,39 +119,6 @@ def test_one_group_runs_while_the_others_stand_by() -> None:
 
 
 @needs_torch
-def test_every_collective_runs_beside_another() -> None:
-    names = list(COLLECTIVES)
-    cases = [
-        case_of(name, 3, concurrent=f"{concurrent} on all")
-        for name, concurrent in zip(names, names[3:] + names[:3], strict=True)
-    ]
-    all_right(3, cases)
-
-
-@needs_torch
-def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> None:
-    case = case_of("all_reduce", 4, groups=HALVES, concurrent=f"reduce_scatter on {COLUMNS}")
-    alone = case_of(
-        "all_gather", 4, groups=HALVES, active_group=1, concurrent="all_reduce on all"
-    )
-    silent = case_of("send_recv", 4, groups=HALVES, concurrent="reduce_scatter")
-    by_case = measured_with_facts(4, [case, alone, silent])
-    assert all(result.mismatch is None for by_rank in by_case for result, _ in by_rank)
-    (first, second, third), samples = zip(
-        *[(facts, result.stamps.shape[1]) for (result, facts), *_ in by_case], strict=True
-    )
-    own = ("ranks 0-1 all_reduce", "ranks 2-3 all_reduce")
-    assert first.parts == (*own, "ranks 0, 2 reduce_scatter", "ranks 1, 3 reduce_scatter")
-    assert second.parts == ("ranks 2-3 all_gather", "all_reduce")
-    assert third.parts == ()
-    for facts_of_case, number in zip((first, second), samples, strict=False):
-        assert all(len(part) == number for part in facts_of_case.group_samples_seconds)
-        assert all(
-            seconds > 0 for part in facts_of_case.group_samples_seconds for seconds in part
-        )
-
-
-@needs_torch
 def test_ranks_with_clocks_of_their_own_measure_how_long_and_not_when() -> None:
     ((first, second),) = measured(2, [case_of("all_reduce", 2)], one_clock=False)
     assert first.stamps.shape[1] >= 2
@@ -202,7 +169,7 @@ def test_loopback_comes_last_among_the_interfaces() -> None:
     ("name", "changes", "reason"),
     [
         ("all_reduce", {"dtype": "uint32"}, "no dtype uint32"),
-        ("all_gather", {"dtype": "uint32", "concurrent": "all_reduce"}, "no dtype uint32"),
+        ("all_gather", {"dtype": "uint32"}, "no dtype uint32"),
         ("all_reduce", {"dtype": "float8_e4m3"}, "no dtype float8_e4m3"),
         ("all_reduce", {"op": "premulsum"}, "no op premulsum"),
         ("all_reduce", {"op": "avg", "dtype": "int64"}, "no avg of int64: torch divides"),

@@ -1,4 +1,4 @@
-"""MPI's new company: uneven blocks, one group alone, a second collective beside."""
+"""MPI's new company: uneven blocks, one group alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.mpi import BACKEND
-from ccbench.backends.mpi.endpoint import AT_ONCE
 from ccbench.cases.axes import UNEVEN
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.collectives import COLLECTIVES
@@ -81,63 +80,13 @@ def test_one_group_runs_while_the_others_stand_by(four: WorkerTeam, name: str) -
         assert len(measurement.rank_samples_seconds) == 2
 
 
-# -- beside -----------------------------------------------------------------------------------------------
-
-
-def _is_beside(measurement: Measurement, parts: tuple[str, ...]) -> None:
-    assert AT_ONCE in measurement.detail
-    assert measurement.group_names == parts
-    samples = len(measurement.samples_seconds)
-    assert [len(part) for part in measurement.group_samples_seconds] == [samples] * len(parts)
-    assert all(seconds > 0 for part in measurement.group_samples_seconds for seconds in part)
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("name", list(COLLECTIVES))
-def test_every_collective_runs_beside_another(four: WorkerTeam, name: str) -> None:
-    measurement = ran(four, name, concurrent="all_reduce on rank % 2", groups="rank // 2")
-    rows, columns = ("ranks 0-1", "ranks 2-3"), ("ranks 0, 2", "ranks 1, 3")
-    _is_beside(
-        measurement,
-        (*(f"{row} {name}" for row in rows), *(f"{column} all_reduce" for column in columns)),
-    )
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("name", list(COLLECTIVES))
-def test_every_collective_is_what_runs_beside(four: WorkerTeam, name: str) -> None:
-    _is_beside(ran(four, "all_gather", concurrent=f"{name} on all"), ("all_gather", name))
-
-
-def test_both_wait_for_different_ranks_where_a_group_is_alone(four: WorkerTeam) -> None:
-    alone: dict[str, Any] = {"groups": "rank // 2", "active_group": 1}
-    measurement = ran(
-        four, "all_reduce", concurrent="all_gather on rank % 2", in_place=True, **alone
-    )
-    _is_beside(
-        measurement, ("ranks 2-3 all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather")
-    )
-    measurement = ran(four, "all_reduce", concurrent="broadcast", mode="isolated", **alone)
-    _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 2-3 broadcast"))
-
-
 # -- refusals ---------------------------------------------------------------------------------------------
-
-BESIDE: dict[str, Any] = {"concurrent": "all_gather"}
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
         *REFUSED,
-        ("all_reduce", {**BESIDE, "mode": "graph"}, "no mode graph"),
-        ("all_reduce", {**BESIDE, "memory": "device"}, "with memory: device"),
-        ("send_recv", {**BESIDE, "in_place": True}, "no send_recv in place"),
-        (
-            "all_gather",
-            {"concurrent": "all_reduce", "dtype": "bfloat16"},
-            "no arithmetic with bfloat16",
-        ),
         (
             "all_reduce",
             {"algorithm": "mpi:no_such"},
@@ -150,11 +99,3 @@ def test_what_cannot_be_is_refused_with_a_cure(
     name: str, changes: dict[str, Any], words: str
 ) -> None:
     assert words in (BACKEND.unsupported(case_of(name, **changes)) or "")
-
-
-def test_a_named_algorithm_is_of_blocking_calls() -> None:
-    names = BACKEND.algorithms("all_reduce")
-    if not names:
-        pytest.skip("this library's tools are not installed, so it lists no algorithms")
-    refused = BACKEND.unsupported(case_of("all_reduce", algorithm=names[0], **BESIDE))
-    assert "for blocking calls only" in (refused or "")

@@ -41,35 +41,35 @@ class World:
         return None if colour == MPI.UNDEFINED else Made(colour, key, self.log)
 
 
-requested = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1)), max_size=12)
+requested = st.lists(st.sampled_from(KINDS), max_size=12)
 
 
 @given(requested)
 def test_every_rank_splits_as_often_and_each_group_has_its_own(
-    requests: list[tuple[tuple[tuple[int, ...], ...], int]],
+    requests: list[tuple[tuple[int, ...], ...]],
 ) -> None:
     splits = set()
     for rank in range(4):
         world = World(rank)
         kept = GroupCommunicators(MPI, world)
-        for groups, lane in requests:
-            kept.make(groups, lane)
-            mine = kept.of(groups, lane)
+        for groups in requests:
+            kept.make(groups)
+            mine = kept.of(groups)
             number = next(
                 (number for number, group in enumerate(groups) if rank in group), None
             )
-            if groups == EVERYONE and lane == 0:
+            if groups == EVERYONE:
                 assert mine is world
             elif number is None:
                 assert mine is None
             else:
                 assert (mine.colour, groups[number][mine.key]) == (number, rank)
-        made = {id(kept.of(*request)) for request in requests} - {id(world), id(None)}
+        made = {id(kept.of(request)) for request in requests} - {id(world), id(None)}
         splits.add(world.log.count("split"))
         kept.free()
         assert world.log.count("free") == len(made)
     assert len(splits) == 1
-    assert splits == {len(set(requests) - {(EVERYONE, 0)})}
+    assert splits == {len(set(requests) - {EVERYONE})}
 
 
 def test_the_one_not_asked_for_longest_goes_when_there_are_too_many(

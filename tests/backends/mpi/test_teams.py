@@ -171,17 +171,6 @@ def test_without_a_compiler_python_launches_and_the_result_says_so(
     assert measurement.detail.startswith(f"{FROM_PYTHON} (rank 0: no C compiler was found")
 
 
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("spoiled", ["all_gather", "all_reduce"])
-def test_of_two_collectives_at_once_the_one_that_a_fault_hits_is_named(
-    monkeypatch: pytest.MonkeyPatch, spoiled: str
-) -> None:
-    monkeypatch.setenv("CCBENCH_FAULT", f"element:rank=1:collective={spoiled}")
-    measurement = once(case_of("all_reduce", concurrent="all_gather"))
-    assert (measurement.status, measurement.wrong_elements) == (Status.WRONG, 1)
-    assert ("concurrent all_gather" in measurement.detail) == (spoiled == "all_gather")
-
-
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float64", "bfloat16", "float16", "int8"])
 def test_dtypes_that_mpi_lacks_travel_as_bytes(pair: WorkerTeam, dtype: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -20,10 +19,9 @@ from ccbench.backends.base import CannotRun
 from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl import amd_missing, dialects
-from ccbench.backends.nccl import hccl as ascend
 from ccbench.backends.nccl.bootstrap import opened
 from ccbench.backends.nccl.collectives import Call, prepared
-from ccbench.backends.nccl.dialects import HCCL, ONECCL, RCCL, Dialect, functions
+from ccbench.backends.nccl.dialects import ONECCL, RCCL, Dialect, functions
 from ccbench.backends.nccl.library import Library, LibraryFailed, open_by_loader
 from ccbench.backends.nccl.library_rank import LibraryRank
 from ccbench.cases.axes import NO_OP, Case
@@ -74,16 +72,14 @@ Play = Callable[[LibraryRank], Any]
 case_of = partial(measuring.case_of, "oneccl", ranks=RANKS, count=37)
 
 
-def on_ranks(dialect: Dialect, play: Play, native: Any = None, device: Any = None) -> list[Any]:
+def on_ranks(dialect: Dialect, play: Play, native: Any = None) -> list[Any]:
     """What ``play`` gives on each rank of a library that speaks ``dialect``."""
     native = native or Spoken(dialect)
     payloads, wait = [b""] * RANKS, threading.Barrier(RANKS, timeout=60)
 
     def rank(number: int) -> Any:
         meeting = Meeting(number, ("host",) * RANKS, payloads, wait)
-        return play(
-            LibraryRank(meeting, Library(dialect, native), device and device(number), SETTINGS)
-        )
+        return play(LibraryRank(meeting, Library(dialect, native), SETTINGS))
 
     with ThreadPoolExecutor(RANKS) as pool:
         return list(pool.map(rank, range(RANKS), timeout=120))
@@ -101,9 +97,7 @@ def all_right(dialect: Dialect, cases: Sequence[Case], **how: Any) -> None:
 
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("in_place", [False, True], ids=["out of place", "in place"])
-@pytest.mark.parametrize(
-    "dialect", [ONECCL, HCCL, FABLE], ids=lambda dialect: str(dialect.name)
-)
+@pytest.mark.parametrize("dialect", [ONECCL, FABLE], ids=lambda dialect: str(dialect.name))
 def test_a_dialect_takes_one_table(dialect: Dialect, in_place: bool) -> None:
     names = ["all_reduce", "all_gather", "reduce", "barrier"]
     names += ["reduce_scatter"] if dialect is not FABLE else []
@@ -175,10 +169,10 @@ def test_a_call_that_the_library_refuses_cannot_run_and_one_that_fails_has_faile
 def test_sends_and_receives_need_groups_of_calls() -> None:
     def play(rank: LibraryRank) -> None:
         call = Call("send_recv", 0, 0, 1, "int32")
-        with pytest.raises(CannotRun, match=r"^HCCL has no function such as ncclGroupStart$"):
+        with pytest.raises(CannotRun, match=r"^Fable has no function such as nccl\w+$"):
             prepared(rank._communicators.world()[rank.rank], call, 0)
 
-    on_ranks(HCCL, play)
+    on_ranks(FABLE, play)
 
 
 # -- loading -----------------------------------------------------------------------------------------------
@@ -216,81 +210,14 @@ def test_a_library_that_is_not_there_says_what_brings_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ccbench.backends.nccl.library.library_folder", lambda dialect: "")
-    with pytest.raises(MissingDependency, match=r"HCCL cannot be loaded \(libhccl.so: .*CANN"):
-        open_by_loader(HCCL)
-
-
-# -- Ascend ------------------------------------------------------------------------------------------------
-
-
-class AclOnHost:
-    """ACL whose device is memory of the host. room_bytes: of the device."""
-
-    def __init__(self, devices: int = 2, room_bytes: int = 1 << 26) -> None:
-        self.devices, self.room_bytes = devices, room_bytes
-        self.held: dict[int, Any] = {}
-        self.settled = 0
-        for name, arguments in ascend.FUNCTIONS.items():
-            kind = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)
-            setattr(self, name, kind(partial(self._call, f"_{name}")))
-
-    def _call(self, name: str, *words: Any) -> int:
-        return getattr(self, name, lambda *_: 0)(*words) or 0
-
-    def _aclrtGetDeviceCount(self, count: Any) -> None:  # noqa: N802
-        count[0] = self.devices
-
-    def _aclrtCreateStream(self, held: Any) -> None:  # noqa: N802
-        held[0] = 77
-
-    def _aclrtSynchronizeStream(self, stream: int) -> None:  # noqa: N802
-        self.settled += stream == 77
-
-    def _aclrtMalloc(self, held: Any, size: int, policy: int) -> int:  # noqa: N802
-        if size > self.room_bytes:
-            return ascend.DEVICE_ALLOCATION_FAILED
-        memory = ctypes.create_string_buffer(size)
-        held[0] = ctypes.addressof(memory)
-        self.held[ctypes.addressof(memory)] = memory
-        return 0
-
-    def _aclrtFree(self, address: int) -> int:  # noqa: N802
-        return 0 if self.held.pop(address, None) else 107_000
-
-    def _aclrtMemset(self, address: int, room: int, value: int, size: int) -> None:  # noqa: N802
-        ctypes.memset(address, value, size)
-
-    def _aclrtMemcpy(self, target: int, room: int, source: int, size: int, kind: int) -> None:  # noqa: N802
-        ctypes.memmove(target, source, size)
-
-    def _aclrtGetMemInfo(self, kind: int, free: Any, total: Any) -> None:  # noqa: N802
-        free[0] = total[0] = self.room_bytes
-
-
-def test_ascends_buffers_are_in_its_memory_and_its_stream_is_waited_for() -> None:
-    acl = [AclOnHost() for _ in range(RANKS)]
-
-    def device(number: int) -> ascend.Ascend:
-        return ascend.Ascend(acl[number], lambda count: number % count)
-
-    all_right(HCCL, [case_of("all_reduce"), case_of("broadcast", in_place=True)], device=device)
-    assert all(library.held and library.settled > 2 for library in acl)
-
-
-def test_errors_of_acl_are_named() -> None:
-    with pytest.raises(Exception, match="ACL sees no Ascend device"):
-        ascend.Ascend(AclOnHost(devices=0), lambda count: 0)
-    device = ascend.Ascend(AclOnHost(room_bytes=10), lambda count: 1)
-    with pytest.raises(Exception, match="aclrtMalloc gives 207001"):
-        device.allocate(11)
-    with pytest.raises(RuntimeError, match="aclrtFree gives aclError 107000"):
-        device.free(12)
-    assert device.device == 1
-    device.close()
+    with pytest.raises(
+        MissingDependency, match=r"Fable cannot be loaded \(libfable.so: .*pip install"
+    ):
+        open_by_loader(replace(FABLE, files=("libfable.so",)))
 
 
 def test_tables_of_ours_agree_with_each_other() -> None:
-    for dialect in (dialects.NCCL, dialects.RCCL, ONECCL, HCCL):
+    for dialect in (dialects.NCCL, dialects.RCCL, ONECCL):
         assert len(set(dialect.dtypes.values())) == len(dialect.dtypes)
         for row in dialect.functions.values():
             if "stream" in row.arguments:

@@ -1,0 +1,26 @@
+"""Algorithms that are functions of the user's files, ``FILE.py:FUNCTION``, as far as the file's text tells."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ccbench.cases.axes import Case
+
+_TENSORS = re.compile(rb"""^TENSORS\s*=\s*["']([\w.]+)["']""", re.MULTILINE)
+
+NUMPY = "numpy"
+"""What functions of a file take that does not say."""
+
+
+def file_of(case: Case) -> Path:
+    """Return the file of the function that the case names."""
+    return Path(case.algorithm.rpartition(":")[0])
+
+
+def tensors_of(file: Path) -> str:
+    """Return what functions of ``file`` take, a value of ``Capabilities.callables``. Raises OSError."""
+    found = _TENSORS.search(file.read_bytes())
+    return found[1].decode() if found else NUMPY

@@ -15,7 +15,6 @@ is named with file and line. The file is loaded by the ranks alone; rows keep it
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
@@ -41,7 +40,7 @@ from ccbench.backends.base import (
 from ccbench.backends.control_block import Word, fence
 from ccbench.backends.rank_endpoint import STAGGER_BYTES, HostMemory, RankBuffers, RankEndpoint
 from ccbench.cases.axes import Case
-from ccbench.cases.callables import file_of, tensors_of
+from ccbench.cases.callables import digest_of, file_of, tensors_of
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import CcbenchError
 from ccbench.machine.software import install_line
@@ -275,7 +274,7 @@ class CallEndpoint(RankEndpoint):
         self._meeting = RankGroup(self.rank, counters[:, 1:2], exchange.all_gather, self._came)
         self._torch_group: Any = None
         file = Path(os.environ[FILE_VARIABLE])
-        self.version = f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+        self.version = f"{file.name} {digest_of(file)}"
 
     def guarded_memory(self) -> Any:
         """Return memory for buffers, which is ``Guarded``."""

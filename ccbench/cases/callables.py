@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ccbench.cases.axes import CALLABLE
 
 if TYPE_CHECKING:
     from ccbench.cases.axes import Case
@@ -24,3 +28,14 @@ def tensors_of(file: Path) -> str:
     """Return what functions of ``file`` take, a value of ``Capabilities.callables``. Raises OSError."""
     found = _TENSORS.search(file.read_bytes())
     return found[1].decode() if found else NUMPY
+
+
+def digest_of(file: Path) -> str:
+    """Return what tells a file's text from another, 12 hexadecimal digits. Raises OSError."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def digests_of(algorithms: Iterable[str]) -> dict[str, str]:
+    """Return the digest of every file that ``algorithms`` name a function of."""
+    files = {Path(word.rpartition(":")[0]) for word in algorithms if CALLABLE.fullmatch(word)}
+    return {str(file): digest_of(file) for file in sorted(files) if file.is_file()}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend, TeamLaunch
 from ccbench.cases.axes import Case
+from ccbench.cases.callables import digests_of
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import (
     BackendUnavailable,
@@ -185,6 +186,8 @@ def run_folder(
     # A run without any stays comparable with those of before there were such files.
     if files := schedule_files():
         manifest["options"]["schedules"] = {Path(file.name).name: file.digest for file in files}
+    if calls := digests_of(word for sweep in suite.sweep for word in sweep.algorithm):
+        manifest["options"]["callables"] = calls
     if options.vary:
         manifest["options"]["vary"] = options.vary
     if options.launched_by:

@@ -129,6 +129,16 @@ def test_helpers_of_one_name_in_two_folders_stay_apart(
     assert all(row["backend_version"].startswith("mine.py ") for row in rows)  # and a digest
 
 
+def test_a_run_goes_on_with_the_same_text_alone(ccbench: Command, tmp_path: Path) -> None:
+    measured(ccbench, tmp_path, "1K", "right")
+    file = tmp_path / "mine.py"
+    words = f"run all_reduce --sizes 1K --ranks 2 --rounds 1 -n 5 -q --no-report --call {file}:right".split()
+    again = [*words, "--resume", str(tmp_path / "out")]
+    assert ccbench(*again).code == 0
+    file.write_text(f"{PROGRAM}\n")
+    assert "options.callables of this run differs" in ccbench(*again).refused.err
+
+
 def test_an_output_that_is_filled_and_not_returned_is_the_result(
     ccbench: Command, tmp_path: Path
 ) -> None:

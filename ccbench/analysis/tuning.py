@@ -96,7 +96,7 @@ class Timing:
 
     samples_seconds, round_samples: as a run keeps them; empty where a source prints an average only.
     ran: algorithm and protocol that the library said it ran, "" where it did not; channels_used: 0 likewise.
-    simulated: computed, not measured. kept: it may be advised.
+    simulated: computed, not measured. kept: it may be advised. version: the library's release.
     """
 
     situation: Situation
@@ -110,6 +110,7 @@ class Timing:
     channels_used: int = 0
     ran: tuple[str, str] = ("", "")
     kept: bool = True
+    version: str = ""
 
 
 Forced = Callable[[str], tuple[str, str] | None]
@@ -172,9 +173,10 @@ def timings_of(
 
 def _timing(point: Point, place: str, requested: tuple[str, str]) -> Timing:
     settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
+    # Who launches tells in a stream; a graph is launched before the clock starts.
+    launcher = (AXIS["processes"],) * (point.mode != "graph")
     work = (
-        axis.label_of(getattr(point, axis.name))
-        for axis in (*WORK, AXIS["root"], AXIS["processes"])
+        axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"], *launcher)
     )
     situation = Situation(
         collective=point.collective,
@@ -198,6 +200,7 @@ def _timing(point: Point, place: str, requested: tuple[str, str]) -> Timing:
         simulated=point.simulated,
         channels_used=point.channels_used,
         ran=(point.algorithm_used.lower(), point.protocol_used.lower()),
+        version=point.backend_version,
     )
 
 

@@ -26,6 +26,12 @@ FILE_NAMES = {
 """Formats, and the names of their files where -o is a folder; the last is the one the plug-in looks for."""
 
 
+def _numbers(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    """Callback of an option such as ``1,64,512``."""
+    number = click.IntRange(min=1)
+    return tuple(number(part, parameter, context) for part in text.split(","))
+
+
 @click.command(short_help="Advise which algorithm to run where, from measured points.")
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="[RUN]...")
 @click.option(
@@ -62,6 +68,19 @@ FILE_NAMES = {
     is_flag=True,
     help="Only choices whose bits depend on nothing, the fastest of those that give equal bits.",
 )
+@click.option(
+    "--hidden",
+    type=click.IntRange(min=1),
+    help="A model's hidden size: what the all_reduces of a layer take, by --tokens.",
+)
+@click.option(
+    "--tokens",
+    default="1,64,512",
+    show_default=True,
+    metavar="NUMBERS",
+    callback=_numbers,
+    help="Tokens of a batch, with commas between.",
+)
 @as_json
 def tune(
     runs: tuple[Path, ...],
@@ -70,37 +89,47 @@ def tune(
     minimum_gain: float,
     forced: tuple[str, ...],
     reproducible: bool,
+    hidden: int | None,
+    tokens: tuple[int, ...],
     as_json: bool,
 ) -> int:
-    """Show the fastest choice per collective, ranks and band of sizes, with its gain over the default.
+    """Show which choice is the fastest at each size, and its gain over the default in bands of sizes.
 
-    All RUNs (run folders, imported ones too; else the latest run) are taken together; different machines are
-    kept apart. Gains that noise explains are not advised, and sizes that were not measured get no advice. Exit
-    code 3: no two choices were measured at one size.
+    All RUNs (run folders, imported ones, 'published:NAME'; else the latest run) are taken together; different
+    machines are kept apart. Gains that noise explains are not advised, and sizes that were not measured get no
+    advice. Exit code 3: no two choices were measured at one size.
     """
     from ccbench.analysis.bits import reproducible_cases
+    from ccbench.analysis.serving import answers_of
     from ccbench.analysis.tuning import Rules, advise, forced_from, timings_of
+    from ccbench.cli.answering import answer_document, answer_lines
     from ccbench.errors import UsageError
     from ccbench.report.tuning_formats import advice_document, advice_lines, nccl_csv
     from ccbench.report.tuning_formats import nccl_environment as environment
-    from ccbench.results import load_runs
+    from ccbench.results import open_run
+    from ccbench.results.loading import PREFIX
 
     if as_json and form not in ("table", "json"):
         raise UsageError(f"--json and --format {form} cannot both be had; leave one out")
     rules = Rules(minimum_gain=minimum_gain, reproducible=reproducible)
     file = file_for(output, FILE_NAMES["json" if as_json else form])
-    loaded = load_runs(runs or (latest_run(),), details=False)
+    loaded = [open_run(run, details=False) for run in runs or (latest_run(),)]
     say_problems([problem for run in loaded for problem in run.problems])
     kept = reproducible_cases(loaded) if reproducible else None
     timings = timings_of(loaded, forced_from(forced) if forced else None, kept)
     advice = advise(timings, rules)
+    answers = answers_of(loaded)
+    lines = [*answer_lines(answers, hidden, tokens)]
+    # Of what is published, releases are pooled there, and none of them is a default.
+    if not lines or not all(str(run.path).startswith(PREFIX) for run in loaded):
+        lines += ["", *advice_lines(advice, rules)][not lines :]
     if as_json or form == "json":
-        leave(file, advice_document(advice, rules))
+        leave(file, advice_document(advice, rules) | {"answers": answer_document(answers)})
     elif form == "table" and file is None:
-        show_lines(advice_lines(advice, rules))
+        show_lines(lines)
     else:
         text = {
-            "table": lambda: "\n".join(advice_lines(advice, rules)) + "\n",
+            "table": lambda: "\n".join(lines) + "\n",
             "nccl-env": lambda: environment(timings, rules),
             "nccl-csv": lambda: nccl_csv(timings, rules),
         }[form]()

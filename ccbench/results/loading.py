@@ -378,7 +378,9 @@ def load_published(name: str, folder: Path | None = None) -> Run:
     if machine:
         table = table.filter([row == machine for row in table["machine"].to_pylist()])
     suite = {"name": f"{PREFIX}{name}"}
-    manifest = Manifest({"suite": suite, "machine": {"name": machine or name}})
+    # All servers together are of several machines: their devices tell those apart.
+    place = machine or name.removeprefix(SERVERS)
+    manifest = Manifest({"suite": suite, "machine": {"name": place}})
     return Run(Path(f"{PREFIX}{name}"), manifest, table)
 
 

@@ -1,0 +1,134 @@
+"""Which implementation is the fastest at each size, and between which sizes that changes.
+
+A winner stays until another leads it by ``LEAD``, so that a few percent at one size are no change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from ccbench.analysis.tuning import Situation, Timing, timings_of
+from ccbench.cases.capabilities import capabilities_of
+from ccbench.flags import Flag
+from ccbench.results import Run
+from ccbench.results.keys import grouped
+from ccbench.results.loading import PREFIX, SERVERS, load_published
+
+LEAD = 0.10
+"""Time of the winner so far over that of another, minus one, from which the other takes its place."""
+
+FEWEST_FOR_P99 = 100
+"""Samples of which one lies beyond the 99th percentile."""
+
+_Best = Mapping[tuple[Situation, int], Timing]
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """The winner at one size; times in seconds per launch.
+
+    p99_seconds: None with fewer than ``FEWEST_FOR_P99`` samples. rivals: how many others ran. published: the fastest
+    published of the same work on such devices, where there is one.
+    """
+
+    size_bytes: int
+    name: str
+    p50_seconds: float
+    p99_seconds: float | None
+    rivals: int
+    published: Timing | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The winners of one situation, sizes ascending."""
+
+    situation: Situation
+    winners: tuple[Fastest, ...]
+
+    def at(self, size_bytes: int) -> tuple[float | None, Fastest, Fastest]:
+        """Return (seconds, the measured sizes below and above) of the winner at any size.
+
+        On a straight line between the logarithms of sizes and times; outside of what was measured (None, the least
+        size, the largest).
+        """
+        below = [each for each in self.winners if each.size_bytes <= size_bytes]
+        above = [each for each in self.winners if each.size_bytes >= size_bytes]
+        if not below or not above:
+            return None, self.winners[0], self.winners[-1]
+        low, high = below[-1], above[0]
+        sizes = np.log((low.size_bytes, high.size_bytes))
+        times = np.log((low.p50_seconds, high.p50_seconds))
+        return float(np.exp(np.interp(np.log(size_bytes), sizes, times))), low, high
+
+
+def answers_of(runs: Sequence[Run]) -> list[Answer]:
+    """Return the answer of each situation in ``runs``, all_reduce and graphs first; without machines that were ill."""
+    best = _published(runs)
+    situations = grouped(_sound(runs), lambda timing: timing.situation)
+    answers = [
+        Answer(situation, tuple(_winners(timings, best)))
+        for situation, timings in sorted(situations.items())
+    ]
+    return sorted(
+        answers,
+        key=lambda each: (
+            each.situation.collective != "all_reduce",
+            each.situation.mode != "graph",
+        ),
+    )
+
+
+def _sound(runs: Sequence[Run]) -> list[Timing]:
+    """Timings without flags that nobody knows, which mark figures of a machine that was ill."""
+    return [timing for timing in timings_of(runs) if {*timing.flags} <= {*Flag}]
+
+
+def _published(runs: Sequence[Run]) -> _Best:
+    """The fastest published by work, without a place, and size; none for published runs and several devices."""
+    devices = {device for run in runs for device in run.devices}
+    if len(devices) != 1 or any(str(run.path).startswith(PREFIX) for run in runs):
+        return {}
+    timings = _sound([load_published(SERVERS)])
+    timings.sort(key=lambda timing: -timing.median_seconds)
+    return {_work(timing): timing for timing in timings if timing.situation.place in devices}
+
+
+def _work(timing: Timing) -> tuple[Situation, int]:
+    return replace(timing.situation, place=""), timing.size_bytes
+
+
+def _name(timing: Timing) -> str:
+    # Releases tell apart what others printed; those of a run are variants, which the label has.
+    choice, printed = timing.choice, timing.version and not timing.samples_seconds
+    words = choice.label.removeprefix(f"{choice.backend} ")
+    return f"{timing.version} {words}" if printed else choice.label
+
+
+def _winners(timings: Sequence[Timing], best: _Best) -> Iterator[Fastest]:
+    held = ""
+    for size, at in sorted(grouped(timings, lambda timing: timing.size_bytes).items()):
+        named = grouped(at, _name)
+        times = {
+            name: median(timing.median_seconds for timing in members)
+            for name, members in named.items()
+        }
+        fastest = min(sorted(times), key=times.__getitem__)
+        if times.get(held, math.inf) >= times[fastest] * (1 + LEAD):
+            held = fastest
+        samples = [sample for timing in named[held] for sample in timing.samples_seconds]
+        # What hosts do is no match for tables of GPUs.
+        on_gpus = not samples or capabilities_of(named[held][0].choice.backend).on_gpus
+        yield Fastest(
+            size,
+            held,
+            times[held],
+            float(np.quantile(samples, 0.99)) if len(samples) >= FEWEST_FOR_P99 else None,
+            len(times) - 1,
+            best.get(_work(at[0])) if on_gpus else None,
+        )

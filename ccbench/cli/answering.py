@@ -1,0 +1,93 @@
+"""The answer of ``ccbench tune``: the fastest at each size in words, a table, and what a layer of a model pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+from ccbench.dtypes import item_bytes
+from ccbench.report.present import Table, aligned, columns, filled, values_of
+from ccbench.units import format_seconds, format_size
+
+if TYPE_CHECKING:
+    from ccbench.analysis.serving import Answer, Fastest
+
+IN_A_LAYER = 2
+"""all_reduces of a layer with tensor parallelism: one ends the attention, one the MLP."""
+
+
+def _sizes(winners: Iterable[Fastest], word: str) -> str:
+    return word.join(dict.fromkeys(format_size(each.size_bytes) for each in winners))
+
+
+def sentence(winners: Sequence[Fastest]) -> str:
+    """``A at 4 KiB to 256 KiB, then B at 1 MiB to 4 MiB; crossover between 256 KiB and 1 MiB``."""
+    bands = [(name, [*band]) for name, band in groupby(winners, lambda each: each.name)]
+    words = [f"{name} at {_sizes((band[0], band[-1]), ' to ')}" for name, band in bands]
+    changes = [
+        _sizes(pair, " and ") for pair in pairwise(winners) if pair[0].name != pair[1].name
+    ]
+    text = ", then ".join(words) + f"; crossover between {', '.join(changes)}" * bool(changes)
+    return text + "; nothing else was measured" * (not any(each.rivals for each in winners))
+
+
+def answer_lines(
+    answers: Sequence[Answer], hidden: int | None, tokens: Sequence[int]
+) -> Iterator[str]:
+    """Yield a sentence for each situation, then its row for each size, and one for each number of tokens."""
+    for answer in answers:
+        yield f"fastest {answer.situation.label}: {sentence(answer.winners)}"
+    for answer in answers:
+        tables = [
+            Table(
+                columns("size", "<fastest", "p50", "p99 of samples", "<"),
+                [*map(_row, answer.winners)],
+            )
+        ]
+        if hidden and answer.situation.collective == "all_reduce":
+            rows = [_layer(answer, hidden, count) for count in tokens]
+            tables.append(
+                Table(columns("tokens", "size", "all_reduce", "layer", "<measured"), rows)
+            )
+        yield from ("", answer.situation.label)
+        for table in tables:
+            yield from (f"  {line}" for line in aligned(filled(table)))
+
+
+def _row(each: Fastest) -> tuple[str, ...]:
+    best, tail = each.published, each.p99_seconds
+    beside = ""
+    if best is not None:
+        ratio = each.p50_seconds / best.median_seconds
+        beside = f"{ratio:.2f} times the best published ({best.version}, {best.situation.mode})"
+    seconds = [format_seconds(time) if time else "" for time in (each.p50_seconds, tail)]
+    return format_size(each.size_bytes), each.name, *seconds, beside
+
+
+def _layer(answer: Answer, hidden: int, count: int) -> tuple[str, ...]:
+    size = count * hidden * item_bytes(answer.situation.dtype)
+    seconds, *ends = answer.at(size)
+    words = str(count), format_size(size)
+    if seconds is None:
+        return *words, "", "", f"not: outside of {_sizes(ends, ' to ')}"
+    times = map(format_seconds, (seconds, IN_A_LAYER * seconds))
+    names = " or ".join(dict.fromkeys(each.name for each in ends))
+    return (
+        *words,
+        *times,
+        f"{'between ' * (ends[0] != ends[1])}{_sizes(ends, ' and ')}: {names}",
+    )
+
+
+def answer_document(answers: Iterable[Answer]) -> list[dict[str, Any]]:
+    """``answers`` as JSON: by situation a sentence and, by size, the winner with its times in seconds."""
+    names = ("size_bytes", "name", "p50_seconds", "p99_seconds")
+    return [
+        {
+            "situation": answer.situation.label,
+            "text": sentence(answer.winners),
+            "winners": [values_of(each, *names) for each in answer.winners],
+        }
+        for answer in answers
+    ]

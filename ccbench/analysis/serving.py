@@ -17,7 +17,7 @@ from ccbench.cases.capabilities import capabilities_of
 from ccbench.flags import Flag
 from ccbench.results import Run
 from ccbench.results.keys import grouped
-from ccbench.results.loading import PREFIX, SERVERS, load_published
+from ccbench.results.loading import SERVERS, load_published
 
 LEAD = 0.10
 """Time of the winner so far over that of another, minus one, from which the other takes its place."""
@@ -25,7 +25,8 @@ LEAD = 0.10
 FEWEST_FOR_P99 = 100
 """Samples of which one lies beyond the 99th percentile."""
 
-_Best = Mapping[tuple[Situation, int], Timing]
+Best = Mapping[tuple[Situation, int], Timing]
+"""The fastest published by its work, without a place, and size in bytes."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class Answer:
     situation: Situation
     winners: tuple[Fastest, ...]
 
+    @property
+    def contested(self) -> bool:
+        """True if two ran at any one size."""
+        return any(each.rivals for each in self.winners)
+
     def at(self, size_bytes: int) -> tuple[float | None, Fastest, Fastest]:
         """Return (seconds, the measured sizes below and above) of the winner at any size.
 
@@ -67,13 +73,12 @@ class Answer:
         return float(np.exp(np.interp(np.log(size_bytes), sizes, times))), low, high
 
 
-def answers_of(runs: Sequence[Run]) -> list[Answer]:
-    """Return the answer of each situation in ``runs``, all_reduce and graphs first; without machines that were ill."""
-    best = _published(runs)
-    situations = grouped(_sound(runs), lambda timing: timing.situation)
+def answers_of(timings: Sequence[Timing], best: Best) -> list[Answer]:
+    """Return the answer of each situation, all_reduce and graphs first; without machines that were ill."""
+    situations = grouped(_sound(timings), lambda timing: timing.situation)
     answers = [
-        Answer(situation, tuple(_winners(timings, best)))
-        for situation, timings in sorted(situations.items())
+        Answer(situation, tuple(_winners(members, best)))
+        for situation, members in sorted(situations.items())
     ]
     return sorted(
         answers,
@@ -84,19 +89,23 @@ def answers_of(runs: Sequence[Run]) -> list[Answer]:
     )
 
 
-def _sound(runs: Sequence[Run]) -> list[Timing]:
-    """Timings without flags that nobody knows, which mark figures of a machine that was ill."""
-    return [timing for timing in timings_of(runs) if {*timing.flags} <= {*Flag}]
-
-
-def _published(runs: Sequence[Run]) -> _Best:
-    """The fastest published by work, without a place, and size; none for published runs and several devices."""
+def best_published(runs: Sequence[Run]) -> Best:
+    """Return the fastest published on the devices of ``runs``; nothing for published runs and several devices."""
     devices = {device for run in runs for device in run.devices}
-    if len(devices) != 1 or any(str(run.path).startswith(PREFIX) for run in runs):
+    if len(devices) != 1 or any(run.is_published for run in runs):
         return {}
-    timings = _sound([load_published(SERVERS)])
+    timings = [
+        timing
+        for timing in _sound(timings_of([load_published(SERVERS)]))
+        if timing.situation.place in devices
+    ]
     timings.sort(key=lambda timing: -timing.median_seconds)
-    return {_work(timing): timing for timing in timings if timing.situation.place in devices}
+    return {_work(timing): timing for timing in timings}
+
+
+def _sound(timings: Sequence[Timing]) -> Iterator[Timing]:
+    """Timings without flags that nobody knows, which mark figures of a machine that was ill."""
+    return (timing for timing in timings if {*timing.flags} <= {*Flag})
 
 
 def _work(timing: Timing) -> tuple[Situation, int]:
@@ -110,7 +119,7 @@ def _name(timing: Timing) -> str:
     return f"{timing.version} {words}" if printed else choice.label
 
 
-def _winners(timings: Sequence[Timing], best: _Best) -> Iterator[Fastest]:
+def _winners(timings: Sequence[Timing], best: Best) -> Iterator[Fastest]:
     held = ""
     for size, at in sorted(grouped(timings, lambda timing: timing.size_bytes).items()):
         named = grouped(at, _name)

@@ -21,31 +21,48 @@ def _sizes(winners: Iterable[Fastest], word: str) -> str:
     return word.join(dict.fromkeys(format_size(each.size_bytes) for each in winners))
 
 
-def sentence(winners: Sequence[Fastest]) -> str:
+def sentence(answer: Answer) -> str:
     """``A at 4 KiB to 256 KiB, then B at 1 MiB to 4 MiB; crossover between 256 KiB and 1 MiB``."""
-    bands = [(name, [*band]) for name, band in groupby(winners, lambda each: each.name)]
+    bands = [(name, [*band]) for name, band in groupby(answer.winners, lambda each: each.name)]
     words = [f"{name} at {_sizes((band[0], band[-1]), ' to ')}" for name, band in bands]
     changes = [
-        _sizes(pair, " and ") for pair in pairwise(winners) if pair[0].name != pair[1].name
+        _sizes(pair, " and ")
+        for pair in pairwise(answer.winners)
+        if pair[0].name != pair[1].name
     ]
-    text = ", then ".join(words) + f"; crossover between {', '.join(changes)}" * bool(changes)
-    return text + "; nothing else was measured" * (not any(each.rivals for each in winners))
+    alone = "; nothing else was measured" * (not answer.contested)
+    return (
+        ", then ".join(words)
+        + f"; crossover between {', '.join(changes)}" * bool(changes)
+        + alone
+    )
 
 
 def answer_lines(
     answers: Sequence[Answer], hidden: int | None, tokens: Sequence[int]
 ) -> Iterator[str]:
-    """Yield a sentence for each situation, then its row for each size, and one for each number of tokens."""
+    """Yield a sentence for each situation, then its row for each size, and one for each number of tokens.
+
+    Left out: what ran alone, unless it was published or ``hidden`` asks for it.
+    """
+    layers = [each for each in answers if hidden and each.situation.collective == "all_reduce"]
+    answers = [
+        each
+        for each in answers
+        if each in layers or each.contested or any(size.published for size in each.winners)
+    ]
     for answer in answers:
-        yield f"fastest {answer.situation.label}: {sentence(answer.winners)}"
+        yield f"fastest {answer.situation.label}: {sentence(answer)}"
     for answer in answers:
         tables = [
             Table(
-                columns("size", "<fastest", "p50", "p99 of samples", "<"),
+                columns(
+                    "size", "<fastest", "p50", "p99 of samples", "<times the best published"
+                ),
                 [*map(_row, answer.winners)],
             )
         ]
-        if hidden and answer.situation.collective == "all_reduce":
+        if hidden and answer in layers:
             rows = [_layer(answer, hidden, count) for count in tokens]
             tables.append(
                 Table(columns("tokens", "size", "all_reduce", "layer", "<measured"), rows)
@@ -60,7 +77,7 @@ def _row(each: Fastest) -> tuple[str, ...]:
     beside = ""
     if best is not None:
         ratio = each.p50_seconds / best.median_seconds
-        beside = f"{ratio:.2f} times the best published ({best.version}, {best.situation.mode})"
+        beside = f"{ratio:.2f} ({best.version}, {best.situation.mode})"
     seconds = [format_seconds(time) if time else "" for time in (each.p50_seconds, tail)]
     return format_size(each.size_bytes), each.name, *seconds, beside
 
@@ -86,7 +103,7 @@ def answer_document(answers: Iterable[Answer]) -> list[dict[str, Any]]:
     return [
         {
             "situation": answer.situation.label,
-            "text": sentence(answer.winners),
+            "text": sentence(answer),
             "winners": [values_of(each, *names) for each in answer.winners],
         }
         for answer in answers

@@ -100,14 +100,13 @@ def tune(
     advice. Exit code 3: no two choices were measured at one size.
     """
     from ccbench.analysis.bits import reproducible_cases
-    from ccbench.analysis.serving import answers_of
+    from ccbench.analysis.serving import answers_of, best_published
     from ccbench.analysis.tuning import Rules, advise, forced_from, timings_of
     from ccbench.cli.answering import answer_document, answer_lines
     from ccbench.errors import UsageError
     from ccbench.report.tuning_formats import advice_document, advice_lines, nccl_csv
     from ccbench.report.tuning_formats import nccl_environment as environment
     from ccbench.results import open_run
-    from ccbench.results.loading import PREFIX
 
     if as_json and form not in ("table", "json"):
         raise UsageError(f"--json and --format {form} cannot both be had; leave one out")
@@ -118,10 +117,11 @@ def tune(
     kept = reproducible_cases(loaded) if reproducible else None
     timings = timings_of(loaded, forced_from(forced) if forced else None, kept)
     advice = advise(timings, rules)
-    answers = answers_of(loaded)
+    answers = answers_of(timings, best_published(loaded))
     lines = [*answer_lines(answers, hidden, tokens)]
+    compared = any(advised.compared for advised in advice)
     # Of what is published, releases are pooled there, and none of them is a default.
-    if not lines or not all(str(run.path).startswith(PREFIX) for run in loaded):
+    if not lines or (compared and not all(run.is_published for run in loaded)):
         lines += ["", *advice_lines(advice, rules)][not lines :]
     if as_json or form == "json":
         leave(file, advice_document(advice, rules) | {"answers": answer_document(answers)})
@@ -134,4 +134,5 @@ def tune(
             "nccl-csv": lambda: nccl_csv(timings, rules),
         }[form]()
         leave(file, text)
-    return 0 if any(advised.compared for advised in advice) else NO_VERDICT_EXIT_CODE
+    compared = compared or any(answer.contested for answer in answers)
+    return 0 if compared else NO_VERDICT_EXIT_CODE

@@ -135,6 +135,11 @@ class Run:
         return self.manifest.suite or next((point.suite for point in self.points), "")
 
     @property
+    def is_published(self) -> bool:
+        """True if ``open_run`` took it from what ships."""
+        return str(self.path).startswith(PREFIX)
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """Models of the devices that ran, of a measured or imported run; () where nobody says."""
         named = [str(gpu.get("model") or "") for gpu in self.manifest.gpus]

@@ -21,5 +21,6 @@ def test_mistakes_are_one_line_with_a_cure(ccbench: Command) -> None:
         ("tune", "run", "--assume-algorithm", "ring"),
         ("tune", "run", "--json", "--format", "nccl-csv"),
         ("tune", "run", "-o", "absent/file"),
+        ("tune", "run", "--tokens", "1,few"),
     ):
         assert ccbench(*arguments).refused

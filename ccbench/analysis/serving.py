@@ -76,17 +76,14 @@ class Answer:
 def answers_of(timings: Sequence[Timing], best: Best) -> list[Answer]:
     """Return the answer of each situation, all_reduce and graphs first; without machines that were ill."""
     situations = grouped(_sound(timings), lambda timing: timing.situation)
-    answers = [
-        Answer(situation, tuple(_winners(members, best)))
-        for situation, members in sorted(situations.items())
+
+    def order(situation: Situation) -> tuple[bool, bool, Situation]:
+        return situation.collective != "all_reduce", situation.mode != "graph", situation
+
+    return [
+        Answer(situation, tuple(_winners(situations[situation], best)))
+        for situation in sorted(situations, key=order)
     ]
-    return sorted(
-        answers,
-        key=lambda each: (
-            each.situation.collective != "all_reduce",
-            each.situation.mode != "graph",
-        ),
-    )
 
 
 def best_published(runs: Sequence[Run]) -> Best:
@@ -94,13 +91,10 @@ def best_published(runs: Sequence[Run]) -> Best:
     devices = {device for run in runs for device in run.devices}
     if len(devices) != 1 or any(run.is_published for run in runs):
         return {}
-    timings = [
-        timing
-        for timing in _sound(timings_of([load_published(SERVERS)]))
-        if timing.situation.place in devices
-    ]
-    timings.sort(key=lambda timing: -timing.median_seconds)
-    return {_work(timing): timing for timing in timings}
+    timings = sorted(
+        _sound(timings_of([load_published(SERVERS)])), key=lambda timing: -timing.median_seconds
+    )
+    return {_work(timing): timing for timing in timings if timing.situation.place in devices}
 
 
 def _sound(timings: Sequence[Timing]) -> Iterator[Timing]:

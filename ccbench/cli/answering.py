@@ -30,12 +30,9 @@ def sentence(answer: Answer) -> str:
         for pair in pairwise(answer.winners)
         if pair[0].name != pair[1].name
     ]
-    alone = "; nothing else was measured" * (not answer.contested)
-    return (
-        ", then ".join(words)
-        + f"; crossover between {', '.join(changes)}" * bool(changes)
-        + alone
-    )
+    words = [", then ".join(words)]
+    words += [f"crossover between {', '.join(changes)}"] * bool(changes)
+    return "; ".join([*words, *["nothing else was measured"] * (not answer.contested)])
 
 
 def answer_lines(

@@ -342,6 +342,16 @@ def fraction(
     return _read(parse_fraction, parameter, text)
 
 
+def numbers(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    """Callback of an option such as ``8:1GiB:2`` or ``1,64KiB``."""
+    from ccbench.suite.readers import parse_sizes
+
+    try:
+        return tuple(size for part in text.split(",") for size in parse_sizes(part))
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; write 8:1GiB:2 or 8,64KiB") from None
+
+
 def _read(
     parse: Callable[[str], float], parameter: click.Parameter, text: str | None
 ) -> float | None:

@@ -14,6 +14,7 @@ from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE, plans
 from ccbench.cli.output import (
     as_json,
     completing,
+    numbers,
     print_json,
     say,
     show_lines,
@@ -69,6 +70,7 @@ LIBRARY = "nccl"
     "--sizes",
     default="8:1GiB:2",
     show_default=True,
+    callback=numbers,
     help="FROM:TO:FACTOR, or sizes with commas between.",
 )
 @click.option("--dtype", type=DTYPE, default="float32", show_default=True, help="Element type.")
@@ -95,7 +97,7 @@ def predict(
     algorithm: str | None,
     protocol: str,
     ranks: int | None,
-    sizes: str,
+    sizes: tuple[int, ...],
     dtype: str,
     model: str | None,
     gate_file: Path | None,
@@ -108,14 +110,7 @@ def predict(
     --from fits the model to a run, whose machine it is then; -o keeps that for 'ccbench run --machine FILE'.
     """
     from ccbench.cli.fitting import fitted, summary
-    from ccbench.suite.readers import parse_sizes
 
-    try:
-        sizes_bytes = [size for part in sizes.split(",") for size in parse_sizes(part)]
-    except ValueError as error:
-        raise click.BadParameter(
-            f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes"
-        ) from None
     name = stated_source(machine, gpu, pcie) or machine
     own = None
     if run is not None:
@@ -132,7 +127,7 @@ def predict(
         raise UsageError(
             "missing: --collective all_reduce, or another of 'ccbench list collectives'"
         )
-    query = Query(collective, algorithm, protocol, tuple(sizes_bytes), dtype)
+    query = Query(collective, algorithm, protocol, sizes, dtype)
     fixed: dict[str, object] = {
         "--nodes": nodes,
         "--network": network,

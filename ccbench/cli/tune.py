@@ -13,6 +13,7 @@ from ccbench.cli.output import (
     fraction,
     latest_run,
     leave,
+    numbers,
     say_problems,
     show_lines,
 )
@@ -24,12 +25,6 @@ FILE_NAMES = {
     "nccl-csv": "nccl_tuner.conf",
 }
 """Formats, and the names of their files where -o is a folder; the last is the one the plug-in looks for."""
-
-
-def _numbers(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
-    """Callback of an option such as ``1,64,512``."""
-    number = click.IntRange(min=1)
-    return tuple(number(part, parameter, context) for part in text.split(","))
 
 
 @click.command(short_help="Advise which algorithm to run where, from measured points.")
@@ -78,8 +73,8 @@ def _numbers(context: click.Context, parameter: click.Parameter, text: str) -> t
     default="1,64,512",
     show_default=True,
     metavar="NUMBERS",
-    callback=_numbers,
-    help="Tokens of a batch, with commas between.",
+    callback=numbers,
+    help="Tokens of a batch: FROM:TO:FACTOR, or with commas between.",
 )
 @as_json
 def tune(

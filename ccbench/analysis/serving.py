@@ -46,7 +46,7 @@ class Fastest:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Winners:
     """The winners of one situation, sizes ascending."""
 
     situation: Situation
@@ -73,7 +73,7 @@ class Answer:
         return float(np.exp(np.interp(np.log(size_bytes), sizes, times))), low, high
 
 
-def answers_of(timings: Sequence[Timing], best: Best) -> list[Answer]:
+def answers_of(timings: Sequence[Timing], best: Best) -> list[Winners]:
     """Return the answer of each situation, all_reduce and graphs first; without machines that were ill."""
     situations = grouped(_sound(timings), lambda timing: timing.situation)
 
@@ -81,7 +81,7 @@ def answers_of(timings: Sequence[Timing], best: Best) -> list[Answer]:
         return situation.collective != "all_reduce", situation.mode != "graph", situation
 
     return [
-        Answer(situation, tuple(_winners(situations[situation], best)))
+        Winners(situation, tuple(winners_of(situations[situation], best)))
         for situation in sorted(situations, key=order)
     ]
 
@@ -113,7 +113,8 @@ def _name(timing: Timing) -> str:
     return f"{timing.version} {words}" if printed else choice.label
 
 
-def _winners(timings: Sequence[Timing], best: Best) -> Iterator[Fastest]:
+def winners_of(timings: Sequence[Timing], best: Best) -> Iterator[Fastest]:
+    """Yield the winner at each size of one situation."""
     held = ""
     for size, at in sorted(grouped(timings, lambda timing: timing.size_bytes).items()):
         named = grouped(at, _name)

@@ -11,7 +11,7 @@ from ccbench.report.present import Table, aligned, columns, filled, values_of
 from ccbench.units import format_seconds, format_size
 
 if TYPE_CHECKING:
-    from ccbench.analysis.serving import Answer, Fastest
+    from ccbench.analysis.serving import Fastest, Winners
 
 IN_A_LAYER = 2
 """all_reduces of a layer with tensor parallelism: one ends the attention, one the MLP."""
@@ -21,7 +21,7 @@ def _sizes(winners: Iterable[Fastest], word: str) -> str:
     return word.join(dict.fromkeys(format_size(each.size_bytes) for each in winners))
 
 
-def sentence(answer: Answer) -> str:
+def sentence(answer: Winners) -> str:
     """``A at 4 KiB to 256 KiB, then B at 1 MiB to 4 MiB; crossover between 256 KiB and 1 MiB``."""
     bands = [(name, [*band]) for name, band in groupby(answer.winners, lambda each: each.name)]
     words = [f"{name} at {_sizes((band[0], band[-1]), ' to ')}" for name, band in bands]
@@ -36,7 +36,7 @@ def sentence(answer: Answer) -> str:
 
 
 def answer_lines(
-    answers: Sequence[Answer], hidden: int | None, tokens: Sequence[int]
+    answers: Sequence[Winners], hidden: int | None, tokens: Sequence[int]
 ) -> Iterator[str]:
     """Yield a sentence for each situation, then its row for each size, and one for each number of tokens.
 
@@ -60,7 +60,7 @@ def answer_lines(
             )
         ]
         if hidden and answer in layers:
-            rows = [_layer(answer, hidden, count) for count in tokens]
+            rows = [layer_row(answer, hidden, count) for count in tokens]
             tables.append(
                 Table(columns("tokens", "size", "all_reduce", "layer", "<measured"), rows)
             )
@@ -79,7 +79,8 @@ def _row(each: Fastest) -> tuple[str, ...]:
     return format_size(each.size_bytes), each.name, *seconds, beside
 
 
-def _layer(answer: Answer, hidden: int, count: int) -> tuple[str, ...]:
+def layer_row(answer: Winners, hidden: int, count: int) -> tuple[str, ...]:
+    """Return the row of ``count`` tokens; without times where the size is outside of what was measured."""
     size = count * hidden * item_bytes(answer.situation.dtype)
     seconds, *ends = answer.at(size)
     words = str(count), format_size(size)
@@ -94,7 +95,7 @@ def _layer(answer: Answer, hidden: int, count: int) -> tuple[str, ...]:
     )
 
 
-def answer_document(answers: Iterable[Answer]) -> list[dict[str, Any]]:
+def answer_document(answers: Iterable[Winners]) -> list[dict[str, Any]]:
     """``answers`` as JSON: by situation a sentence and, by size, the winner with its times in seconds."""
     names = ("size_bytes", "name", "p50_seconds", "p99_seconds")
     return [

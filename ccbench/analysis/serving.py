@@ -98,8 +98,8 @@ def best_published(runs: Sequence[Run]) -> Best:
 
 
 def _sound(timings: Sequence[Timing]) -> Iterator[Timing]:
-    """Timings without flags that nobody knows, which mark figures of a machine that was ill."""
-    return (timing for timing in timings if {*timing.flags} <= {*Flag})
+    """Timings that may be advised, without flags that nobody knows: those are of a machine that was ill."""
+    return (timing for timing in timings if timing.kept and {*timing.flags} <= {*Flag})
 
 
 def _work(timing: Timing) -> tuple[Situation, int]:

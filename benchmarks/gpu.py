@@ -47,7 +47,7 @@ COPY_PROGRAM = Path(__file__).resolve().with_name("gpu_copy.py")
 EMULATED = "cuda-host"
 SIZES = "8 B,64 B,512 B,4 KiB,32 KiB,256 KiB,2 MiB,16 MiB,64 MiB,256 MiB"
 
-UP_TO = {"mesh_one_shot": 16 << 20, "ll": 256 << 10}
+UP_TO = {"mesh_one_shot": 16 << 20, "mesh_pull": 16 << 20, "ll": 256 << 10}
 """Algorithms for small sizes are measured up to here: above, they move many times the bytes."""
 
 ALGORITHMS = ("ring", "tree", "mesh_two_shot", figures.INTERPRETED, *UP_TO)

@@ -85,6 +85,7 @@ def moved_bytes(algorithm: str, ranks: int, size_bytes: int) -> int:
     N-2 read again to be handed on. tree: up as the ring, down straight into outputs, which inner ranks read
     again; at most the ring's. schedule:ring 6N-4: messages on both ways.
     mesh_one_shot 2N(N-1)+3N: N-1 messages a rank written and read, its input read twice, its output written.
+    mesh_pull N(N+1): every rank reads all inputs and writes its output.
     ll 4N(N-1)+3N: the same with a flag as large as the data. One rank: a copy, 2.
     """
     n = ranks
@@ -96,6 +97,7 @@ def moved_bytes(algorithm: str, ranks: int, size_bytes: int) -> int:
         "tree": 5 * n - 4,
         INTERPRETED: 6 * n - 4,
         "mesh_one_shot": 2 * n * (n - 1) + 3 * n,
+        "mesh_pull": n * (n + 1),
         "ll": 4 * n * (n - 1) + 3 * n,
     }
     return counts[algorithm] * size_bytes

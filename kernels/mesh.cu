@@ -1,10 +1,13 @@
 // Mesh: every rank reaches every other one directly.
 //
 // Two kinds. mesh_one_shot_all_reduce pushes each chunk into a slot at every peer, and everybody adds up all ranks'
-// chunks alone: one message of latency, ranks times the bytes; for small counts. All others move data exactly once,
-// between two barriers of the channel's blocks: before the first, inputs and outputs may not be touched; after
-// the second, all have been read and written. There every element belongs to one lane of one rank, which reads it
-// from everywhere and then writes it everywhere: so they work in place, with nothing between reading and writing.
+// chunks alone: one message of latency, ranks times the bytes; for small counts. All others work between two barriers
+// of the channel's blocks: before the first, inputs and outputs may not be touched; after the second, all have been
+// read and written. In mesh_pull_all_reduce (what vLLM and TensorRT-LLM call one-shot) every rank reads everybody's
+// input there and writes its own output alone: nothing crosses a link after it, for ranks times the bytes of one input.
+// It cannot work in place, where a peer may still read what its rank writes. The others move data exactly once: every
+// element belongs to one lane of one rank, which reads it from everywhere and then writes it everywhere, so that
+// they work in place, with nothing between reading and writing.
 //
 // Order of summation: ((x[0] + x[1]) + ...), whoever adds: a result's bits depend neither on its place nor on the size.
 // The price: all ranks load from rank 0 first, so that its link is full while others wait. How much that costs
@@ -79,6 +82,18 @@ CCB_DEVICE bool mesh_two_shot_all_reduce(const Arguments& arguments) {
     const Span piece = own_piece(block, part);
     return between_barriers<true>(block, Side{EVERYBODY, 0, piece.begin}, Side{EVERYBODY, 0, piece.begin},
                                   piece.end - piece.begin);
+}
+
+// Every rank adds up all of everybody's input for itself. Out of place only: peers read what it may not overwrite.
+CCB_DEVICE bool mesh_pull_all_reduce(const Arguments& arguments) {
+    const Block block = this_block(arguments);
+    const Span part = channel_part(block, arguments.count);
+    if (arguments.ranks == 1) {
+        copy_elements(block, block.self.input, block.self.output, part);
+        return true;
+    }
+    return between_barriers<true>(block, Side{EVERYBODY, 0, part.begin}, Side{ONE, block.rank, part.begin},
+                                  part.end - part.begin);
 }
 
 // Every rank fetches a piece from the root and hands it to all: the root's links carry the data about twice, whatever
@@ -357,6 +372,7 @@ CCB_DEVICE bool mesh_one_shot_all_reduce(const Arguments& arguments) {
 
 CCB_ENTRY(mesh_one_shot_all_reduce, REDUCES)
 CCB_ENTRY(mesh_two_shot_all_reduce, REDUCES)
+CCB_ENTRY(mesh_pull_all_reduce, REDUCES)
 CCB_ENTRY(mesh_all_gather, COPIES)
 CCB_ENTRY(mesh_reduce_scatter, REDUCES)
 CCB_ENTRY(mesh_broadcast, COPIES)

@@ -35,6 +35,7 @@ KERNELS = {
         "ring",
         "tree",
         "mesh_one_shot",
+        "mesh_pull",
         "mesh_two_shot",
         "ll",
         "ll_two_shot",

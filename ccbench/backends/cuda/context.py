@@ -509,7 +509,7 @@ PEER_ACCESS: dict[str, PeerAccess] = {
         ("barrier", "ring_reduce_scatter", "ring_reduce", "ring_send_recv"), NOTHING
     ),
     **dict.fromkeys(("tree_reduce", "mesh_one_shot_all_reduce", "schedule"), NOTHING),
-    **dict.fromkeys(("mesh_scatter", "mesh_reduce_scatter"), INPUTS),
+    **dict.fromkeys(("mesh_scatter", "mesh_reduce_scatter", "mesh_pull_all_reduce"), INPUTS),
     **dict.fromkeys(("ring_all_reduce", "ring_all_gather", "ring_broadcast"), OUTPUTS),
     **dict.fromkeys(
         ("tree_all_reduce", "tree_broadcast", "mesh_all_gather", "mesh_gather"), OUTPUTS

@@ -273,6 +273,9 @@ def beside(name: str) -> CompilerInput:
 
 INTERPRETED = "schedule"
 
+OUT_OF_PLACE = ("mesh_pull",)
+"""Algorithms in which peers still read a rank's input while it writes its output."""
+
 LARGE_BYTES = 4 << 20
 """Up to here ``default`` is the kernel that is expected to be fastest; above, rings take over (vLLM pull
 requests 24111, 42324)."""
@@ -362,6 +365,11 @@ def choose(case: Case) -> KernelChoice:
                 if algorithms
                 else "there is none for this collective"
             )
+        )
+    if case.in_place and algorithm in OUT_OF_PLACE:
+        raise UsageError(
+            f"{algorithm} has no {case.collective} in place: every rank reads all inputs while outputs are "
+            "written; write placement: out_of_place, or take mesh_two_shot"
         )
     signature = (algorithm, case.collective)
     return KernelChoice(

@@ -79,7 +79,7 @@ def traffic_of(algorithm: str, collective_name: str, ranks: int, size_bytes: int
         case "ll_two_shot":
             piece = -(-size_bytes // ranks)
             return Traffic(4 * peers * piece, 2 * piece, 2)
-        case "mesh_one_shot":
+        case "mesh_one_shot" | "mesh_pull":
             return Traffic(peers * size_bytes, size_bytes, 0)
         case "mesh_two_shot":
             return Traffic(2 * peers * size_bytes // ranks, size_bytes, 0)

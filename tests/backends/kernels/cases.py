@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +16,12 @@ from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelFailed
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.backends.kernels.sources import (
+    OUT_OF_PLACE,
     channel_orders,
     channel_trees,
     entries,
     ring_plan,
+    split_name,
     tree_plan,
 )
 from ccbench.collectives import collective
@@ -91,7 +94,7 @@ def collective_of(case: KernelCase, entry: str) -> str:
     if case.algorithm:
         return case.algorithm.split()[0]
     _, _, collective = entry.partition("_")
-    return collective.removeprefix("one_shot_").removeprefix("two_shot_")
+    return re.sub("^(one_shot|two_shot|pull)_", "", collective)
 
 
 def world_for(case: KernelCase) -> CheckedWorld:
@@ -191,7 +194,12 @@ def prepared_launch(
 def launch_of(
     case: KernelCase, world: CheckedWorld, trial: Trial
 ) -> tuple[Prepared, Reference]:
-    """A launch of ``trial.entry`` on ``case.channels`` of the world's channels, and its reference."""
+    """A launch of ``trial.entry`` on ``case.channels`` of the world's channels, and its reference.
+
+    Out of place where the entry knows nothing else.
+    """
+    if split_name(trial.entry)[0] in OUT_OF_PLACE:
+        trial = replace(trial, in_place=False)
     stem = Path(entries()[trial.entry].file).stem
     assert stem in _LAUNCHES, (
         f"kernels/{stem}.cu has no line in _LAUNCHES of {__file__}; add a function there that "

@@ -19,11 +19,17 @@ from ccbench.backends.kernels.host_engine import HostCall, HostOptions
 from ccbench.backends.kernels.sources import entries, kernel_folder
 from ccbench.collectives import collective
 from ccbench.schedules import ALGORITHMS
-from tests.backends.kernels.cases import KernelCase, collective_of, launch_of, world_for
+from tests.backends.kernels.cases import (
+    KernelCase,
+    collective_of,
+    launch_of,
+    run_case,
+    world_for,
+)
 from tests.backends.kernels.schedule_reference import schedule_of
 from tests.backends.kernels.worlds import Prepared, Reference, Trial, check
 
-WORLDS, SANITIZED_WORLDS = 60, 15
+WORLDS, SANITIZED_WORLDS, PULL_SEEDS = 60, 15, 40
 SCHEDULES = [f"{row.collective} {row.name}" for row in ALGORITHMS]
 JOINED = "all.cu"
 
@@ -139,3 +145,27 @@ def test_they_do_not_race_either(folder: Path) -> None:
     build = Build(JOINED, folder=folder, sanitize=True)
     files = [random_world(seed, build) for seed in range(1000, 1000 + SANITIZED_WORLDS)]
     assert sum(number > 1 for number in files) > SANITIZED_WORLDS // 2
+
+
+PULL = KernelCase(
+    "mesh_pull_all_reduce", then="ll_broadcast", overwrites=True, channels=1, lanes=2, count=3
+)
+"""A packet of a root that is through a pull says nothing of who still reads the input that it goes to."""
+
+
+def test_an_input_may_be_written_once_its_rank_is_through_a_pull(folder: Path) -> None:
+    for seed in range(PULL_SEEDS):
+        run_case(PULL, Build(JOINED, folder=folder), seed)
+
+
+@pytest.mark.exhaustive
+def test_a_pull_that_leaves_before_all_have_read_is_found(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "kernels")
+    joined = tmp_path / "kernels" / JOINED
+    text = joined.read_text(encoding="utf-8")
+    behind = "vectors, COMBINES});\n    return rank_barrier(block);"
+    assert text.count(behind) == 1
+    joined.write_text(text.replace(behind, "vectors, COMBINES});\n    return true;"))
+    with pytest.raises(AssertionError, match="mesh_pull_all_reduce"):
+        for seed in range(PULL_SEEDS):
+            run_case(PULL, Build(JOINED, folder=tmp_path / "kernels"), seed)

@@ -92,6 +92,10 @@ def test_default_is_what_is_expected_to_be_fastest_for_so_many_ranks(
         ({"algorithm": "schedule:chain:x"}, "is not a name or name:number"),
         ({"collective": "nothing"}, "is not known"),
         ({"nodes": 2}, "on one node"),
+        (
+            {"algorithm": "mesh_pull", "in_place": True},
+            "mesh_pull has no all_reduce in place: every rank reads all inputs",
+        ),
     ],
 )
 def test_what_no_kernel_can_run_says_why(changes: dict[str, object], words: str) -> None:

@@ -38,7 +38,14 @@ def test_packets_get_no_more_channels_than_there_are_boxes_for(traffic: Traffic)
 
 @pytest.mark.parametrize(
     ("algorithm", "channels"),
-    [("ll", 16), ("ll_two_shot", 7), ("mesh_one_shot", 4), ("mesh_two_shot", 1), ("ring", 1)],
+    [
+        ("ll", 16),
+        ("ll_two_shot", 7),
+        ("mesh_one_shot", 4),
+        ("mesh_pull", 4),
+        ("mesh_two_shot", 1),
+        ("ring", 1),
+    ],
 )
 def test_blocks_follow_what_a_rank_moves_and_not_the_size(
     algorithm: str, channels: int

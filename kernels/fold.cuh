@@ -136,6 +136,49 @@ CCB_DEVICE void fold_all(const Block& block, const Fold& fold) {
     fold_elements<COMBINES, ROUNDING>(block, fold, vector_bytes);
 }
 
+// ---- loads in turn ----
+
+// Ranks of which a lane holds a vector each at once; of fewer than LEAST_TURNED fold_all has as many loads under way.
+constexpr i32 LEAST_TURNED = 5, MOST_TURNED = 8;
+
+// Loads a vector of each source from `begin` to `end`. Registers have no index that is computed, so every source has
+// its own place.
+CCB_DEVICE void load_some(const Fold& fold, i64 offset, i32 begin, i32 end, Vector (&batch)[MOST_TURNED]) {
+#pragma unroll
+    for (i32 source = 0; source < MOST_TURNED; ++source) {
+        if (source >= begin && source < end) batch[source] = load_vector(fold.places.source[source] + offset);
+    }
+}
+
+// One vector: loaded from the own rank's source on, and around; added up in the order of ranks.
+CCB_DEVICE void fold_vector_turned(const Block& block, const Fold& fold, i64 offset) {
+    Vector batch[MOST_TURNED];
+    load_some(fold, offset, block.rank, fold.sources, batch);
+    load_some(fold, offset, 0, block.rank, batch);
+    RunningVector total;
+    block.arithmetic.begin_vector(total, batch[0]);
+#pragma unroll
+    for (i32 source = 1; source < MOST_TURNED; ++source) {
+        if (source < fold.sources) block.arithmetic.add_vector(total, batch[source]);
+    }
+    const Vector result = block.arithmetic.end_vector(total, block.arguments.ranks, fold.finishes);
+#pragma unroll 1
+    for (i32 target = 0; target < fold.targets; ++target) store_vector(fold.places.target[target] + offset, result);
+}
+
+// As fold_all<true>, with one source of every rank, in their order.
+CCB_DEVICE void fold_turned(const Block& block, const Fold& fold) {
+    if (Arithmetic::costly || fold.sources < LEAST_TURNED || fold.sources > MOST_TURNED) {
+        return fold_all<true>(block, fold);
+    }
+    const i64 vector_bytes = fold.vectors ? fold.bytes & ~(i64)15 : 0;
+#pragma unroll 1
+    for (i64 offset = block.lane * 16; offset < vector_bytes; offset += block.lanes * 16) {
+        fold_vector_turned(block, fold, offset);
+    }
+    fold_elements<true, ROUNDED_AT_THE_END>(block, fold, vector_bytes);
+}
+
 // ---- links: connections to several peers, whose flags lanes share the work of polling and posting ----
 
 // Of each link, by its index. Lane `index % lanes` is the only one that touches it.

@@ -10,8 +10,8 @@
 // they work in place, with nothing between reading and writing.
 //
 // Order of summation: ((x[0] + x[1]) + ...), whoever adds: a result's bits depend neither on its place nor on the size.
-// The price: all ranks load from rank 0 first, so that its link is full while others wait. How much that costs
-// beyond the first loads was not measured (to settle: two-shot of 256 MiB, against sources from the own rank on).
+// Loads go round from the own rank on where registers hold all ranks' vectors (fold_turned), so that ranks do not
+// all ask rank 0 first, whose link would be full while others wait. What that gains between GPUs was not measured.
 //
 // Plan: none.
 #include "fold.cuh"
@@ -68,7 +68,12 @@ CCB_DEVICE bool between_barriers(const Block& block, const Side& from, const Sid
     const bool vectors = find_places(block, places, from, to);
     if (!rank_barrier(block)) return false;
     const i64 bytes = elements * block.arithmetic.element_bytes;
-    fold_all<COMBINES>(block, Fold{places, width_of(block, from), width_of(block, to), bytes, vectors, COMBINES});
+    const Fold fold{places, width_of(block, from), width_of(block, to), bytes, vectors, COMBINES};
+    if (COMBINES) {
+        fold_turned(block, fold);
+    } else {
+        fold_all<false>(block, fold);
+    }
     return rank_barrier(block);
 }
 

@@ -14,6 +14,7 @@ from ccbench.backends.cuda.blocking_kernel import GRAPH_LAUNCHES, BlockingKernel
 from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, Cuda, DeviceFacts
 from ccbench.backends.cuda.single_process import CudaEndpoint
+from ccbench.backends.kernels.links import Links
 from tests.backends.measuring import wrong_elements
 
 from .cases import SAMPLING, case_of
@@ -64,7 +65,7 @@ class HalfAndHalf(Cuda):
 def pair(cuda: Cuda) -> Iterator[CudaEndpoint]:
     """Two ranks, a stream each."""
     endpoint = CudaEndpoint(Control(1, 4096), 2, HalfAndHalf(cuda), limit_seconds=LIMIT_SECONDS)
-    endpoint._orders = ()  # no links lie between a device and itself
+    endpoint._links = Links()  # no links lie between a device and itself
     assert len({group.stream for group in endpoint.contexts}) == 2
     yield endpoint
     endpoint.close()

@@ -37,16 +37,12 @@ from ccbench.backends.cuda.context import (
     peer_access_of,
     views_of,
 )
-from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Kernel, do_all
+from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, DeviceFacts, Kernel, do_all
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, Result, SingleProcessEndpoint
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import KernelBuffers, all_buffers, work_areas
-from ccbench.backends.kernels.sources import (
-    KernelChoice,
-    choose,
-    plan_for,
-    topology_orders,
-)
+from ccbench.backends.kernels.links import Links, links_of
+from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for
 from ccbench.backends.kernels.traffic import blocks_for, traffic_of
 from ccbench.cases.axes import ALONE, NO_OP, NO_ROOT, Case
 from ccbench.cases.measurement import CaseFacts
@@ -114,7 +110,7 @@ class CudaRanks(SingleProcessEndpoint):
         self._not_blocked = ""
         self._met = False
         self._behind, self._blocked_launches = 0, 0
-        self._orders: tuple[tuple[int, ...], ...] | None = None
+        self._links: Links | None = None
         self._host_seconds: list[float] = []
         self._device_seconds = 0.0
         self.channels = 0
@@ -135,7 +131,7 @@ class CudaRanks(SingleProcessEndpoint):
         self._transport = HOST if self._no_access and several else case.transport
         if refused := self.refusal():
             raise CannotRun(refused)
-        choice = choose(case)
+        choice = choose(case, self._links_in_use().joined)
         self._layout = all_buffers(case)
         self._peer_access = peer_access_of(choice.entry) if self._transport == HOST else NOTHING
         self.reserve_work()
@@ -224,10 +220,6 @@ class CudaRanks(SingleProcessEndpoint):
 
         kernels, room = self.together(kernels_and_room)
         self.channels = self.least(room)
-        # Rings that the links between these GPUs suggest are looked up once; the host's memory has none.
-        if self._orders is None and self._transport != HOST:
-            self._orders = () if Flag.LOOPBACK in self.flags else ring_orders(self.contexts)
-        orders = () if self._transport == HOST else self._orders or ()
         request = (
             case.collective,
             case.ranks,
@@ -236,7 +228,7 @@ class CudaRanks(SingleProcessEndpoint):
             case.size_bytes,
             choice.schedule,
         )
-        plan = plan_for(choice.entry.file, *request, orders)
+        plan = plan_for(choice.entry.file, *request, self._links_in_use().orders)
         arguments = np.zeros(1, abi.ARGUMENTS)
         arguments["limit_nanoseconds"] = int(self._limit_seconds * 1e9)
         arguments["count"], arguments["ranks"] = case.count, case.ranks
@@ -260,6 +252,20 @@ class CudaRanks(SingleProcessEndpoint):
 
         self.together(load)  # whoever shares in the launch has the kernel loaded
         self.ready_blocking_kernel()
+
+    def _links_in_use(self) -> Links:
+        """Links that the case uses; what goes through the host's memory uses none between GPUs."""
+        if self._transport == HOST:
+            return Links(joined=False)
+        if self._links is None:  # looked up once
+            alone = Flag.LOOPBACK in self.flags
+            self._links = Links() if alone else links_between(self.device_facts)
+        return self._links
+
+    @property
+    def device_facts(self) -> Sequence[DeviceFacts]:
+        """Every rank's device, in the order of ranks, where each has its own."""
+        return [context.facts for context in self.contexts]
 
     def rank_places(self) -> dict[int, RankPlaces]:
         """Addresses of every rank's work memory and buffers, as this process sees them."""
@@ -501,11 +507,10 @@ class CudaRanks(SingleProcessEndpoint):
             )
 
 
-def ring_orders(contexts: Sequence[DeviceContext]) -> tuple[tuple[int, ...], ...]:
-    """Rings for one rank per device, from what the system shows of the links between them."""
+def links_between(facts: Sequence[DeviceFacts]) -> Links:
+    """Links between the devices of ranks that have one each, from what the system shows."""
     from ccbench.machine.detection import detect
 
     topology = detect()
     names = {gpu.bus_id.lower(): gpu.name for gpu in topology.gpus if gpu.bus_id}
-    devices = [names.get(context.facts.bus_id.lower(), "") for context in contexts]
-    return topology_orders(topology, devices) if all(devices) and len(devices) > 1 else ()
+    return links_of(topology, [names.get(device.bus_id.lower(), "") for device in facts])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ccbench.backends.base import CannotRun, OutOfMemory
@@ -18,7 +18,14 @@ from ccbench.backends.control_block import Control, Word, fence
 from ccbench.backends.cuda.blocking_kernel import SharedWords
 from ccbench.backends.cuda.context import DeviceContext, RankPlaces
 from ccbench.backends.cuda.endpoint import LIMIT_SECONDS, CudaRanks, T
-from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
+from ccbench.backends.cuda.runtime import (
+    Cuda,
+    DeviceFacts,
+    device_count,
+    do_all,
+    open_cuda,
+    starting,
+)
 from ccbench.backends.endpoint import WorkerGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases.axes import Case
@@ -114,8 +121,9 @@ class IpcEndpoint(CudaRanks):
         shares = ranks_of_devices(board.ranks, device_count(cuda))
         device = device_of_rank(shares, rank)
         context = DeviceContext(cuda, cuda.facts(device), range(rank, rank + 1))
+        self._device_facts = [cuda.facts(gpu) for gpu in range(len(shares))]
         # All ranks must lay out memory alike, so the smallest device counts for all.
-        processors = min(cuda.facts(gpu).processors for gpu in range(len(shares)))
+        processors = min(facts.processors for facts in self._device_facts)
         no_access = cuda.pair_without_access(
             range(len(shares))
         )  # every rank comes to the same answer
@@ -132,6 +140,11 @@ class IpcEndpoint(CudaRanks):
             "shows why), and these kernels write into each other's memory; take `processes: one`, which goes "
             "through the host's memory there, or choose GPUs that can with CUDA_VISIBLE_DEVICES"
         )
+
+    @property
+    def device_facts(self) -> Sequence[DeviceFacts]:
+        """Those of the other processes too, so that all ranks take the same kernel and plan."""
+        return self._device_facts
 
     def arm(self, case: Case) -> None:
         """Only this rank's faults are this process's."""

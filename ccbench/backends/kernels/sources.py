@@ -29,10 +29,9 @@ from ccbench.cases.axes import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.documents import shipped_folder
 from ccbench.dtypes import EXACT_LIMIT
-from ccbench.errors import CcbenchError, MachineError, UsageError
+from ccbench.errors import CcbenchError, UsageError
 from ccbench.schedules import algorithm_row, algorithms_of, parse_algorithm, schedule_for
 from ccbench.schedules.tree import complement, tree_edges
-from ccbench.topology.graph import Topology
 
 NOBODY = -1
 
@@ -140,28 +139,6 @@ def channel_orders(
     """One ring for each channel: ``orders`` in turn; none: 0, 1, 2 ... on even channels, backwards on odd."""
     rings = orders or (range(ranks), range(ranks)[::-1])
     return [list(rings[channel % len(rings)]) for channel in range(channels)]
-
-
-def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """Ring orders of ranks, for ``plan_for``, where rank r is the GPU called ``devices[r]``.
-
-    A ring over k links of every GPU comes k times. Empty behind a switch, where any order is as good, and
-    where no ring of direct links joins the devices.
-    """
-    from ccbench.topology.rings import rings_for
-
-    try:
-        ring_set = rings_for(topology, devices)
-    except MachineError:
-        return ()  # two ranks on one GPU, or one that the topology does not show
-    if ring_set.method in ("switch", "fallback"):
-        return ()
-    rank_of = {name: rank for rank, name in enumerate(devices)}
-    return tuple(
-        tuple(rank_of[name] for name in ring.order)
-        for ring in ring_set.rings
-        for _ in range(ring.lanes)
-    )
 
 
 def plan_for(
@@ -277,21 +254,40 @@ OUT_OF_PLACE = ("mesh_pull",)
 """Algorithms in which peers still read a rank's input while it writes its output."""
 
 LARGE_BYTES = 4 << 20
-"""Up to here ``default`` is the kernel that is expected to be fastest; above, rings take over (vLLM pull
-requests 24111, 42324)."""
+"""Up to here ``default`` is the kernel that is expected to be fastest."""
+
+UNJOINED_BYTES = 64 << 10
+"""From here on that holds no more where not every pair of GPUs has NVLinks: the estimate is of Hopper behind
+NVSwitches, and in a mesh all pairs' data cross the path between two sockets, a ring's only once. (vLLM takes
+its meshes on no more than two GPUs without NVLinks: custom_all_reduce.py, 2026.) Not measured."""
+
+TREE_BYTES = 256 << 10
+"""Up to here trees, with 2 log2(n) steps for a ring's 2(n - 1), are ahead of it from four ranks on: over 8 ranks of
+an H100 they took 15 and 22 us at 8 B, 28.0 and 29.2 at 256 KiB, 50 and 42 at 2 MiB; over 2 ranks 7.5 and 6.0
+at 8 B (results/reference/nvidia-h100-80gb-hbm3/own-kernels, graph). A link's longer steps favour trees."""
 
 EXPECTED = ("mesh_two_shot", "mesh", "ll_two_shot", "ll")
-"""Algorithms whose times are compared for small sizes; of equals the first."""
+"""Algorithms whose times are compared for small sizes; of equals the first. Not mesh_pull, which by its bytes is
+never ahead: vLLM takes its like up to 512 KiB on four GPUs and 256 KiB on eight (csrc/custom_all_reduce.cuh),
+but its two-shot has a barrier more, and here none was measured between GPUs."""
 
-PREFERRED = ("ring", "mesh_two_shot", "mesh", "barrier", "tree")
-"""Algorithms for large sizes, and where nothing is expected, by preference."""
+PREFERRED = ("mesh_two_shot", "ring", "mesh", "barrier", "tree")
+"""Algorithms for large sizes, and where nothing is expected, by preference, where the GPUs are joined: on one
+H100 two-shot took 101 and 1522 us of 16 and 256 MiB over 8 ranks, ring 162 and 2456. Over NVSwitches torch's
+two-shot, which moves the same bytes, had 254 GB/s of bus bandwidth at 128 MiB on eight H100 (vLLM pull request
+42324). That NCCL, whose switches add up, is ahead there (also 24111) says nothing for rings of loads and stores."""
+
+UNJOINED = ("ring", "mesh_two_shot", "mesh", "barrier", "tree")
+"""The same where they are not."""
 
 
-def default_algorithm(case: Case, algorithms: Sequence[str]) -> str:
-    """Return the algorithm that ``default`` stands for; ``default`` where there is no kernel at all."""
-    expected = [
-        name for name in EXPECTED if name in algorithms and case.size_bytes <= LARGE_BYTES
-    ]
+def default_algorithm(case: Case, algorithms: Sequence[str], joined: bool = True) -> str:
+    """Return the algorithm that ``default`` stands for; ``default`` where there is no kernel at all.
+
+    joined: see ``Links``. Emulated ranks and ranks of one GPU, which use no links, count as joined.
+    """
+    small = case.size_bytes <= LARGE_BYTES if joined else case.size_bytes < UNJOINED_BYTES
+    expected = [name for name in EXPECTED if small and name in algorithms]
     if expected:
         return min(
             expected,
@@ -299,7 +295,10 @@ def default_algorithm(case: Case, algorithms: Sequence[str]) -> str:
                 name, case.collective, case.ranks, case.size_bytes
             ),
         )
-    return next((name for name in (*PREFERRED, *algorithms) if name in algorithms), "default")
+    if not joined and case.ranks > 3 and case.size_bytes <= TREE_BYTES and "tree" in algorithms:
+        return "tree"
+    preferred = PREFERRED if joined else UNJOINED
+    return next((name for name in (*preferred, *algorithms) if name in algorithms), "default")
 
 
 @dataclass(frozen=True)
@@ -328,12 +327,15 @@ def kernel_algorithms(collective_name: str) -> tuple[str, ...]:
     return (*own, *(f"{INTERPRETED}:{name}" for name in algorithms_of(collective_name)))
 
 
-def choose(case: Case) -> KernelChoice:
-    """Choose the kernel for ``case``, ``default`` resolved; UsageError when there is no such kernel."""
+def choose(case: Case, joined: bool = True) -> KernelChoice:
+    """Choose the kernel for ``case``, ``default`` resolved; UsageError when there is no such kernel.
+
+    joined: as of ``default_algorithm``.
+    """
     algorithms = kernel_algorithms(case.collective)
     algorithm = case.algorithm
     if algorithm == "default":
-        algorithm = default_algorithm(case, algorithms)
+        algorithm = default_algorithm(case, algorithms, joined)
     head, _, schedule = algorithm.partition(":")
     # One kernel interprets every schedule there is: the algorithm then names the schedule behind the colon.
     if schedule and head == INTERPRETED:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.endpoint import CollectiveFailed
+from ccbench.backends.cuda.ipc import Board, IpcEndpoint
 from ccbench.errors import BackendUnavailable
+from ccbench.topology.files import load_catalog
+from ccbench.topology.graph import DeviceKind
 from tests.backends.measuring import (
     compares_on_the_device,
     launch_without_last_rank,
@@ -129,6 +134,26 @@ def test_devices_without_peer_access_go_through_the_hosts_memory_and_the_row_say
     assert wrong_elements(endpoint, case) == 0
     assert endpoint.facts().protocol_used == way
     assert ("no peer access" in endpoint.remark()) == bool(way)
+
+
+@pytest.mark.parametrize(
+    ("machine", "algorithm"), [("hgx-h100", "mesh_two_shot"), ("rtx-pcie-p2p", "tree")]
+)
+def test_default_goes_by_the_links_between_the_gpus_of_the_case(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, machine: str, algorithm: str
+) -> None:
+    topology = load_catalog(machine)
+    gpus = [
+        replace(gpu, bus_id=f"0000:0{number}:00.0") for number, gpu in enumerate(topology.gpus)
+    ]
+    found = replace(topology, devices=(*gpus, *topology.of_kind(DeviceKind.NVSWITCH)))
+    monkeypatch.setattr("ccbench.machine.detection.detect", lambda: found)
+    endpoint, _ = opened(4, devices=4)
+    case = case_of("all_reduce", "default", 4, 16 << 10)
+    assert endpoint.prepare(case) == algorithm
+    assert endpoint.prepare(replace(case, transport="host")) == "tree"
+    of_a_process = IpcEndpoint(0, Control(4, 64), Board(4), endpoint.contexts[0].cuda)
+    assert of_a_process.device_facts == endpoint.device_facts  # so that it takes the same
 
 
 def test_no_device_is_one_sentence(opened: Opened) -> None:

@@ -12,7 +12,7 @@ from ccbench.backends.cuda.context import (
     peer_access_of,
 )
 from ccbench.backends.kernels.layout import work_areas
-from ccbench.backends.kernels.sources import OUT_OF_PLACE, entries
+from ccbench.backends.kernels.sources import entries
 from tests.backends.measuring import wrong_elements
 
 from .cases import POINTS, Opened, case_of, close_clean
@@ -86,7 +86,6 @@ def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_ot
     [
         ("all_reduce", "ring"),
         ("all_reduce", "mesh_two_shot"),
-        ("all_reduce", "mesh_pull"),
         ("all_gather", "mesh"),
         ("reduce_scatter", "mesh"),
         ("broadcast", "mesh"),
@@ -98,8 +97,7 @@ def test_modes_and_placements_are_right(
     opened: Opened, collective: str, algorithm: str, in_place: bool, mode: str
 ) -> None:
     endpoint, _ = opened(4, devices=2, peers=False)
-    placed = {"in_place": in_place and algorithm not in OUT_OF_PLACE}
-    case = case_of(collective, algorithm, 4, **placed, mode=mode, transport="host")
+    case = case_of(collective, algorithm, 4, in_place=in_place, mode=mode, transport="host")
     assert wrong_elements(endpoint, case) == 0
     assert endpoint.flags == ("loopback",)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.backends.kernels.links import Links, links_of
 from ccbench.backends.kernels.sources import (
     NOBODY,
     channel_trees,
     ring_plan,
-    topology_orders,
     tree_plan,
 )
+from ccbench.findings import SourceWarning
 from ccbench.topology.files import load_catalog
 
 
@@ -34,8 +37,9 @@ def test_a_ring_plan_is_the_order_and_its_inverse(orders: list[list[int]]) -> No
 def test_a_cube_of_direct_links_gives_a_ring_for_every_lane_each_both_ways() -> None:
     topology = load_catalog("dgx-1v")
     names = [gpu.name for gpu in topology.gpus]
-    orders = topology_orders(topology, names)
-    otherwise = topology_orders(topology, names[::-1])
+    orders, all_joined = links_of(topology, names)
+    otherwise, _ = links_of(topology, names[::-1])
+    assert not all_joined
     assert len(otherwise) == len(orders) > 0
     assert all(sorted(order) == list(range(8)) for order in (*orders, *otherwise))
     joined = {(link.source, link.target) for link in topology.links}
@@ -50,9 +54,23 @@ def test_a_cube_of_direct_links_gives_a_ring_for_every_lane_each_both_ways() -> 
 def test_behind_a_switch_and_on_one_gpu_nothing_is_prescribed() -> None:
     topology = load_catalog("hgx-h100")
     names = [gpu.name for gpu in topology.gpus]
-    assert topology_orders(topology, names) == ()
-    assert topology_orders(topology, names[:1] * 2) == ()
-    assert topology_orders(topology, ["unknown", names[0]]) == ()
+    assert links_of(topology, names) == Links()
+    assert links_of(topology, names[:1] * 2) == Links()
+    assert links_of(topology, ["unknown", names[0]]) == Links()
+
+
+JOINED = {"hgx-a100-4": 4, "a100-pcie-bridge": 2, "rtx-pcie": 1}
+"""Of each machine so many GPUs are joined by a link of every pair, and not one more."""
+
+
+def test_gpus_are_joined_where_every_pair_has_a_link_or_nobody_could_look() -> None:
+    for machine, most in JOINED.items():
+        topology = load_catalog(machine)
+        names = [gpu.name for gpu in topology.gpus]
+        assert links_of(topology, names[:most]).joined
+        assert links_of(topology, names[: most + 1]).joined == (len(names) == most)
+    hidden = replace(topology, warnings=(SourceWarning("not_visible", "NVLink"),))
+    assert links_of(hidden, names).joined
 
 
 RANKS = st.integers(1, 40)

@@ -66,7 +66,7 @@ CASE = Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
         (8, "32 KiB", "mesh_two_shot"),
         (8, "256 KiB", "mesh_two_shot"),
         (8, "1 MiB", "mesh_two_shot"),
-        (8, "1 GiB", "ring"),
+        (8, "1 GiB", "mesh_two_shot"),
         (2, "32 KiB", "ll"),
         (2, "128 KiB", "mesh_two_shot"),
         (1, "1 MiB", "mesh_two_shot"),
@@ -77,6 +77,23 @@ def test_default_is_what_is_expected_to_be_fastest_for_so_many_ranks(
 ) -> None:
     case = replace(CASE, algorithm="default", ranks=ranks, size_bytes=parse_size(size))
     assert choose(case).algorithm == algorithm
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "size", "algorithm"),
+    [
+        ("all_reduce", 8, "64 KiB", "tree"),
+        ("all_reduce", 8, "1 MiB", "ring"),
+        ("all_reduce", 2, "64 KiB", "ring"),
+        ("broadcast", 8, "64 KiB", "tree"),
+        ("all_to_all", 8, "1 GiB", "mesh"),
+    ],
+)
+def test_default_leaves_meshes_where_not_every_pair_of_gpus_has_links(
+    name: str, ranks: int, size: str, algorithm: str
+) -> None:
+    case = replace(CASE, algorithm="default", ranks=ranks, size_bytes=parse_size(size))
+    assert choose(replace(case, collective=name), joined=False).algorithm == algorithm
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ WIDEST = (
     "ring_all_reduce",
     "tree_all_reduce",
     "mesh_one_shot_all_reduce",
+    "mesh_two_shot_all_reduce",
     "schedule",
     "ll_all_reduce",
 )

@@ -227,13 +227,11 @@ COLLECTIVES: dict[str, Collective] = {
 }
 
 SETUPS: dict[str, Collective] = {
-    name: _row(
-        name, _all, _all, _from_everyone, _one, moves_data=False, sized=name == "register"
-    )
-    for name in ("comm_init", "comm_split", "register")
+    name: _row(name, _all, _all, _from_everyone, _one, moves_data=False, sized=False)
+    for name in ("comm_init", "comm_split")
 }
 """Calls of a library before it communicates, which have a time and no bandwidth: a new communicator of all
-ranks, one for the even and one for the odd ones, and memory made known to the network or to other ranks.
+ranks, and one for the even and one for the odd ones.
 Measured one at a time, and checked over what was made, which is given back out of the measured time."""
 
 

@@ -72,7 +72,7 @@ ON_HOSTS: dict[str, Any] = {
     "mode": ONE_BY_ONE,
     "in_place": (True,),
 }
-WITH_COMMUNICATORS = (*COLLECTIVES, "comm_init", "comm_split")
+WITH_COMMUNICATORS = (*COLLECTIVES, *SETUPS)
 BY_KERNELS: dict[str, Any] = {
     **ON_HOSTS,
     "dtype": tuple(ITEM_BYTES),
@@ -181,7 +181,7 @@ declare(
         not_in_place=OUT_OF_PLACE,
         values={
             **ON_HOSTS,
-            "collective": (*COLLECTIVES, *SETUPS),
+            "collective": WITH_COMMUNICATORS,
             "dtype": (*CPU_DTYPES, "uint32", "uint64"),
             "op": ("sum", "prod", "min", "max"),
             "pair": EVERY,

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from ccbench.backends.base import (
     TeamLaunch,
     TeamRequest,
 )
-from ccbench.backends.control_block import Word, fence
+from ccbench.backends.control_block import fence
 from ccbench.backends.rank_endpoint import STAGGER_BYTES, HostMemory, RankBuffers, RankEndpoint
 from ccbench.cases.axes import Case
 from ccbench.cases.callables import digest_of, file_of, tensors_of
@@ -79,15 +79,8 @@ def mapped(path: str) -> NDArray[np.uint8]:
         return np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
 
 
-class Guarded(Protocol):
-    """Memory of buffers between guards that no callable may touch."""
-
-    def check_guards(self, who: str) -> None:
-        """Raise CcbenchError where something was written beside a buffer."""
-
-
 class GuardedMemory(HostMemory):
-    """Buffers in memory that other ranks can map, between guards."""
+    """Buffers in memory that other ranks can map, between guards that no callable may touch."""
 
     def __init__(self, endpoint: RankEndpoint) -> None:
         super().__init__(endpoint)
@@ -270,14 +263,14 @@ class CallEndpoint(RankEndpoint):
         self._shared = shared
         counters = everyone.view(np.int64).reshape(exchange.ranks, COUNTERS_APART)
         # Callables and ccbench count apart: a callable may leave the barrier of its last call at any time.
-        self._group = RankGroup(self.rank, counters[:, :1], exchange.all_gather, self._came)
-        self._meeting = RankGroup(self.rank, counters[:, 1:2], exchange.all_gather, self._came)
+        self._group = RankGroup(self.rank, counters[:, :1], exchange.all_gather, self.count)
+        self._meeting = RankGroup(self.rank, counters[:, 1:2], exchange.all_gather, self.count)
         self._torch_group: Any = None
         file = Path(os.environ[FILE_VARIABLE])
         self.version = f"{file.name} {digest_of(file)}"
 
     def guarded_memory(self) -> Any:
-        """Return memory for buffers, which is ``Guarded``."""
+        """Return memory for buffers that has ``check_guards``."""
         return GuardedMemory(self)
 
     def prepare(self, case: Case) -> str:
@@ -352,9 +345,6 @@ class CallEndpoint(RankEndpoint):
     def barrier(self) -> None:
         """Return when every rank has called it."""
         self._meeting.barrier()
-
-    def _came(self) -> None:
-        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
 
     def close(self) -> None:
         """End torch's group, where there is one."""

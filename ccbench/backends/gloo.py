@@ -35,7 +35,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, ControlChannel, TeamLaunch, TeamRequest
-from ccbench.backends.control_block import Word
 from ccbench.backends.rank_endpoint import RankBuffers, RankEndpoint, Setup, nothing
 from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import SETUPS, collective, sent_elements
@@ -395,16 +394,12 @@ class GlooEndpoint(RankEndpoint):
 
     def barrier(self) -> None:
         """Gloo's own, so that ranks leave it as they do in programs."""
-        self._count()
+        self.count()
         self._everyone.barrier(self._barrier_options).wait()
-
-    def _count(self) -> None:
-        """Count that the rank has come to where all wait: who waits for a group that hangs is further on."""
-        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
 
     def agree(self, value: int) -> int:
         """Return rank 0's value, on every rank."""
-        self._count()
+        self.count()
         self._decision[0] = value
         self._everyone.broadcast([self._decision_tensor], self._broadcast_options).wait()
         return int(self._decision[0])
@@ -413,7 +408,7 @@ class GlooEndpoint(RankEndpoint):
         """Return every rank's array, by rank: shape (ranks, elements). Collective."""
         gathered = np.empty((self.ranks, len(mine)), np.float64)
         if len(mine):
-            self._count()
+            self.count()
             self._everyone._allgather_base(
                 tensor_of(gathered.reshape(-1)),
                 tensor_of(np.ascontiguousarray(mine)),

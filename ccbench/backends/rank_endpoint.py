@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import ControlChannel, OutOfMemory
-from ccbench.backends.control_block import Activity, Control
+from ccbench.backends.control_block import Activity, Control, Word
 from ccbench.backends.endpoint import (
     PerProcessEndpoint,
     Result,
@@ -455,6 +455,10 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
     @abstractmethod
     def barrier(self) -> None:
         """Return when every rank has called it."""
+
+    def count(self) -> None:
+        """Count that the rank has come to where all wait: who waits for a group that hangs is further on."""
+        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
 
     # -- setups ----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun, ControlChannel
-from ccbench.backends.control_block import Word
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.mpi.calls import (
@@ -80,9 +79,6 @@ def start_library(exchange: ControlChannel) -> Any:
 
 
 Groups = tuple[tuple[int, ...], ...]
-
-RANK_MARKS = 251
-"""Ranks that are told apart by one byte of their memory; a prime, so that neighbours differ."""
 
 MOST_KEPT = 512
 """MPICH has room for about 2048 in each process; beyond this number the one not asked for longest goes."""
@@ -192,26 +188,11 @@ class MpiEndpoint(RankEndpoint):
         )
 
     def _setup_of(self, lane: RankBuffers) -> Callable[[], Setup]:
-        """Return the maker of a communicator like the case's, of one of its halves, or of a window."""
-        mpi, joined = self._mpi, self._communicators.of(lane.case.members)
-        memory = np.full(lane.case.size_bytes, joined.rank % RANK_MARKS, np.uint8)
-
-        def neighbour_read(window: Any) -> int:
-            """Return the number of ranks where the neighbour's memory can be read, else 0."""
-            neighbour, mark = (joined.rank + 1) % joined.size, np.full(1, RANK_MARKS, np.uint8)
-            window.Fence()
-            if len(memory):
-                window.Get([mark, 1, mpi.BYTE], neighbour, [len(memory) - 1, 1, mpi.BYTE])
-            window.Fence()
-            return (
-                int(joined.size) if not len(memory) or mark[0] == neighbour % RANK_MARKS else 0
-            )
+        """Return the maker of a communicator like the case's, or of one of its halves."""
+        joined = self._communicators.of(lane.case.members)
+        split = lane.case.collective == "comm_split"
 
         def make() -> Setup:
-            if lane.case.collective == "register":
-                window = mpi.Win.Create(memory, 1, comm=joined)
-                return Setup(lambda: neighbour_read(window), window.Free)
-            split = lane.case.collective == "comm_split"
             made = joined.Split(joined.rank % 2, joined.rank) if split else joined.Dup()
             return Setup(lambda: int(made.allreduce(1)), made.Free)
 
@@ -277,26 +258,22 @@ class MpiEndpoint(RankEndpoint):
     def barrier(self) -> None:
         """Wait in the library's barrier, and count for the watchdog that this rank has come to it."""
         self.memory.settle()
-        self._count()
+        self.count()
         try:
             self._wait_for_all()
         except self._mpi.Exception as error:  # a forced algorithm of MPI_Barrier runs here, too
             raise self._refusal(error) from None
 
-    def _count(self) -> None:
-        """Count that the rank has come to where all wait: who waits for a group that hangs is further on."""
-        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
-
     def agree(self, value: int) -> int:
         """Return rank 0's value, on every rank."""
-        self._count()
+        self.count()
         number = np.array([value], np.int64)
         self._world.Bcast([number, 1, self._mpi.INT64_T], 0)
         return int(number[0])
 
     def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return every rank's array, by rank."""
-        self._count()
+        self.count()
         gathered = np.empty((self.ranks, len(mine)))
         self._world.Allgather(
             [mine, len(mine), self._mpi.DOUBLE], [gathered, len(mine), self._mpi.DOUBLE]

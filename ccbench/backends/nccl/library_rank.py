@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ccbench.backends.base import Backend, CannotRun, ControlChannel, TeamLaunch, TeamRequest
-from ccbench.backends.control_block import Word
 from ccbench.backends.nccl.collectives import Call, prepared
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.dialects import Dialect, library_folder
@@ -95,7 +94,7 @@ class LibraryRank(RankEndpoint):
 
     def barrier(self) -> None:
         """Return when every rank has called it: an all_reduce of one element, as the library has no other."""
-        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
+        self.count()
         self._meet()
 
     def close(self) -> None:

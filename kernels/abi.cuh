@@ -41,7 +41,7 @@ enum WaitCode : i32 {
 enum FlagKind : i32 {
     FLAG_ARRIVED = 0,  // messages that peer has sent me
     FLAG_CREDIT = 1,   // messages from me that peer has taken
-    FLAG_READY = 2,    // times that peer has opened its output to me
+    FLAG_READY = 2,    // signals from peer: its output is open to me, or it has put data into mine
     FLAG_BARRIER = 3,  // barriers that peer has reached
     FLAG_KINDS = 4
 };
@@ -52,8 +52,8 @@ constexpr i64 FLAG_STRIDE_WORDS = 16;
 enum StateKind : i32 {
     STATE_SENT = 0,         // messages sent to peer
     STATE_RECEIVED = 1,     // messages taken from peer
-    STATE_READY_SENT = 2,   // times I opened my output to peer
-    STATE_READY_SEEN = 3,   // times peer opened its output to me and I used it
+    STATE_READY_SENT = 2,   // signals to peer
+    STATE_READY_SEEN = 3,   // signals from peer that I waited for
     STATE_BARRIER = 4,      // barriers I have been in (per channel)
     STATE_PACKET_EPOCH = 5, // rounds of the low latency protocol (per channel)
     STATE_FREE_6 = 6,

@@ -343,27 +343,34 @@ CCB_DEVICE bool receive_copy_send_direct(const Block& block, Receiver& from, Sen
     return true;
 }
 
-// ---- permission to write into an output, and the barrier of one channel's blocks ----
+// ---- signals between two ranks, and the barrier of one channel's blocks ----
 
-// From now on peer may write into my output, until its messages of this launch are through.
-CCB_DEVICE void open_output(const Block& block, i32 peer) {
+// Tells peer that what was agreed on is so: both ends count alike what the one tells the other. By lane 0, of what all
+// lanes did before the last __syncthreads.
+CCB_DEVICE void signal(const Block& block, i32 peer) {
     if (block.lane != 0) return;
     u64* const count = state_of(block.self, block.arguments, block.channel, STATE_READY_SENT, peer);
     *count += 1;
     post(flag_of(block.arguments.views[peer], block.arguments, block.channel, FLAG_READY, block.rank), *count);
 }
 
-// Waits until peer has opened its output to me in this launch.
-CCB_DEVICE bool wait_open(const Block& block, i32 peer) {
+// Waits for the next signal from peer.
+CCB_DEVICE bool wait_signal(const Block& block, WaitCode code, i32 peer) {
     bool ok = true;
     if (block.lane == 0) {
         u64* const count = state_of(block.self, block.arguments, block.channel, STATE_READY_SEEN, peer);
         *count += 1;
-        ok = wait_flag(block, WAITED_FOR_READY, peer,
+        ok = wait_flag(block, code, peer,
                        flag_of(block.self, block.arguments, block.channel, FLAG_READY, peer), *count);
     }
     return all_agree(ok);
 }
+
+// From now on peer may write into my output, until its messages, or its put, of this launch are through.
+CCB_DEVICE void open_output(const Block& block, i32 peer) { signal(block, peer); }
+
+// Waits until peer has opened its output to me in this launch.
+CCB_DEVICE bool wait_open(const Block& block, i32 peer) { return wait_signal(block, WAITED_FOR_READY, peer); }
 
 // All ranks' blocks of this channel: what any of them did before is visible to all of them afterwards. Lanes
 // share the work of telling and polling.

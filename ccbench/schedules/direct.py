@@ -222,7 +222,11 @@ def one_way_send_recv() -> Schedule:
 
 
 def shift_send_recv(ranks: int, parameter: int) -> Schedule:
-    """Every rank writes its buffer into its right neighbour's memory.
+    """Every rank puts its buffer straight into its right neighbour's output: one-sided, no message slot between.
+
+    On the CPU, out of place, a rank stores once the neighbour has entered the launch; its progress counter, raised
+    behind the data, is the flag that the neighbour waits for. In place its input would be stored over: there, work
+    space lies between.
 
     Source: the sendrecv test of nccl-tests, src/sendrecv.cu. Steps 1; every rank sends n.
     """

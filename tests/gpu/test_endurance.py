@@ -54,15 +54,16 @@ def test_ten_thousand_launches_leave_the_right_result(
 def test_collectives_of_all_kinds_follow_each_other_without_a_pause(opened: Opened) -> None:
     endpoint = opened(4)
     for turn in range(50):
-        for collective in (
-            "all_reduce",
-            "all_gather",
-            "reduce_scatter",
-            "broadcast",
-            "reduce",
-            "send_recv",
+        for collective, algorithm in (
+            ("all_reduce", "ring"),
+            ("all_gather", "ring"),
+            ("send_recv", "put"),
+            ("reduce_scatter", "ring"),
+            ("broadcast", "ring"),
+            ("reduce", "ring"),
+            ("send_recv", "ring"),
         ):
-            launched(endpoint, case_of(collective, "ring", 4, 1000 + 37 * turn), 3, turn)
+            launched(endpoint, case_of(collective, algorithm, 4, 1000 + 37 * turn), 3, turn)
             assert endpoint.check(turn, 3) is None
             endpoint.finish()
 

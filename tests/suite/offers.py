@@ -42,6 +42,7 @@ KERNELS = {
         "schedule:ring",
     ),
     "broadcast": ("ring", "tree", "mesh", "ll"),
+    "send_recv": ("put", "ring"),
     "barrier": ("barrier",),
 }
 

@@ -512,7 +512,14 @@ PEER_ACCESS: dict[str, PeerAccess] = {
     **dict.fromkeys(("mesh_scatter", "mesh_reduce_scatter", "mesh_pull_all_reduce"), INPUTS),
     **dict.fromkeys(("ring_all_reduce", "ring_all_gather", "ring_broadcast"), OUTPUTS),
     **dict.fromkeys(
-        ("tree_all_reduce", "tree_broadcast", "mesh_all_gather", "mesh_gather"), OUTPUTS
+        (
+            "tree_all_reduce",
+            "tree_broadcast",
+            "mesh_all_gather",
+            "mesh_gather",
+            "put_send_recv",
+        ),
+        OUTPUTS,
     ),
     # In place it would exchange with peers' inputs; with the outputs staged no rank works in place.
     "mesh_all_to_all": OUTPUTS,

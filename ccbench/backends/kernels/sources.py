@@ -250,8 +250,13 @@ def beside(name: str) -> CompilerInput:
 
 INTERPRETED = "schedule"
 
-OUT_OF_PLACE = ("mesh_pull",)
-"""Algorithms in which peers still read a rank's input while it writes its output."""
+OUT_OF_PLACE = {
+    "mesh_pull": "every rank reads all inputs while outputs are written; write placement: out_of_place, or take "
+    "mesh_two_shot",
+    "put": "a neighbour may write a rank's output before its input has been read; write placement: out_of_place, or "
+    "take ring",
+}
+"""Algorithms that cannot work in place, with the reason and the way out."""
 
 LARGE_BYTES = 4 << 20
 """Up to here ``default`` is the kernel that is expected to be fastest."""
@@ -275,7 +280,10 @@ PREFERRED = ("mesh_two_shot", "ring", "mesh", "barrier", "tree")
 """Algorithms for large sizes, and where nothing is expected, by preference, where the GPUs are joined: on one
 H100 two-shot took 101 and 1522 us of 16 and 256 MiB over 8 ranks, ring 162 and 2456. Over NVSwitches torch's
 two-shot, which moves the same bytes, had 254 GB/s of bus bandwidth at 128 MiB on eight H100 (vLLM pull request
-42324). That NCCL, whose switches add up, is ahead there (also 24111) says nothing for rings of loads and stores."""
+42324). That NCCL, whose switches add up, is ahead there (also 24111) says nothing for rings of loads and stores.
+Not put: it spares the copy out of a slot, but the first byte waits for the neighbour's permission, a flag's way
+between GPUs that a ring with free slots does not take, so that small sizes are expected to be slower; above
+neither was measured."""
 
 UNJOINED = ("ring", "mesh_two_shot", "mesh", "barrier", "tree")
 """The same where they are not."""
@@ -370,8 +378,7 @@ def choose(case: Case, joined: bool = True) -> KernelChoice:
         )
     if case.in_place and algorithm in OUT_OF_PLACE:
         raise UsageError(
-            f"{algorithm} has no {case.collective} in place: every rank reads all inputs while outputs are "
-            "written; write placement: out_of_place, or take mesh_two_shot"
+            f"{algorithm} has no {case.collective} in place: {OUT_OF_PLACE[algorithm]}"
         )
     signature = (algorithm, case.collective)
     return KernelChoice(

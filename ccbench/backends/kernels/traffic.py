@@ -66,7 +66,11 @@ class Blocks:
 
 
 def traffic_of(algorithm: str, collective_name: str, ranks: int, size_bytes: int) -> Traffic:
-    """Traffic of a kernel; size_bytes: nccl-tests' size. What is said of no kernel moves its size once."""
+    """Traffic of a kernel; size_bytes: nccl-tests' size. What is said of no kernel moves its size once.
+
+    put, too: it has two flags for each channel besides, where ring's send_recv has two for each message; but the
+    first of its two has to come before the data may go.
+    """
     peers = ranks - 1
     if not peers:
         return Traffic(size_bytes, size_bytes, 0)  # every kernel copies

@@ -272,6 +272,7 @@ _LAUNCHES: dict[
     "ring": _ring,
     "tree": _tree,
     "mesh": _unplanned,
+    "put": _unplanned,
     "ll": _unplanned,
     "schedule": _schedule,
 }

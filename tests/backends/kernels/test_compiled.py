@@ -88,6 +88,7 @@ WIDEST = (
     "mesh_two_shot_all_reduce",
     "schedule",
     "ll_all_reduce",
+    "put_send_recv",
 )
 NEEDS_MOST = (
     ("float16", "avg"),

@@ -22,6 +22,11 @@ RANK_0 = "rank 0, channel 0: waited too long for rank 2 "
             for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
         ],
         (KernelCase("mesh_one_shot_all_reduce"), RANK_0 + "to send"),
+        (KernelCase("put_send_recv"), RANK_0 + "to send"),
+        (
+            KernelCase("put_send_recv"),
+            "rank 1, channel 0: waited too long for rank 2 to open its output",
+        ),
         (
             KernelCase("mesh_two_shot_all_reduce"),
             "rank 0, channel 0: waited too long for rank 2 at a barrier",

@@ -64,6 +64,7 @@ FOLLOWING = {
         20,
     ),
     "a tree behind a broadcast": (replace(TREES, entry="tree_broadcast"), 4, 8),
+    "a put behind a put": (KernelCase("put_send_recv", overwrites=True), 4, 10),
     "a tree behind a tree": (replace(TREES, entry="tree_all_reduce"), 4, 8),
 }
 

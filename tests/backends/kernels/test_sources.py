@@ -113,6 +113,10 @@ def test_default_leaves_meshes_where_not_every_pair_of_gpus_has_links(
             {"algorithm": "mesh_pull", "in_place": True},
             "mesh_pull has no all_reduce in place: every rank reads all inputs",
         ),
+        (
+            {"algorithm": "put", "collective": "send_recv", "in_place": True},
+            "put has no send_recv in place: a neighbour may write",
+        ),
     ],
 )
 def test_what_no_kernel_can_run_says_why(changes: dict[str, object], words: str) -> None:

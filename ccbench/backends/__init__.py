@@ -181,7 +181,6 @@ declare(
         not_in_place=OUT_OF_PLACE,
         values={
             **ON_HOSTS,
-            "collective": WITH_COMMUNICATORS,
             "dtype": (*CPU_DTYPES, "uint32", "uint64"),
             "op": ("sum", "prod", "min", "max"),
             "pair": EVERY,
@@ -203,7 +202,6 @@ declare(
         launched="ccbench.backends.gloo:GlooEndpoint",
         values={
             **ON_HOSTS,
-            "collective": WITH_COMMUNICATORS,
             "pair": EVERY,
             **SHARED,
             "variant": EVERY,

@@ -15,16 +15,18 @@ is named with file and line. The file is loaded by the ranks alone; rows keep it
 
 from __future__ import annotations
 
+import inspect
 import json
 import mmap
 import os
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +47,8 @@ from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import CcbenchError
 from ccbench.machine.software import install_line
 from ccbench.verification import Array, Mismatch
+
+T = TypeVar("T")
 
 NUMPY, TORCH = "numpy", "torch"
 
@@ -213,8 +217,8 @@ def address_of(tensor: Any) -> int:
 
 def as_array(tensor: Any, dtype: np.dtype[Any]) -> Array:
     """Return the contents of a NumPy array or of a tensor of torch's or CuPy's, of the type of the case."""
-    if isinstance(tensor, np.ndarray):
-        return tensor
+    if isinstance(tensor, (np.ndarray, np.generic)):
+        return np.asarray(tensor)
     if hasattr(tensor, "get"):  # CuPy's
         return np.asarray(tensor.get())
     torch = import_module("torch")
@@ -244,6 +248,11 @@ def callable_of(algorithm: str) -> Any:
         raise CannotRun(
             f"{file}: has no function {name}; write FILE.py:FUNCTION of one that it has"
         )
+    with suppress(ValueError):  # of what is written in C
+        try:
+            inspect.signature(function).bind(0, 0)
+        except TypeError as error:
+            raise CannotRun(f"{file}: {name} takes no (tensor, group): {error}") from None
     return function
 
 
@@ -276,6 +285,7 @@ class CallEndpoint(RankEndpoint):
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; a case that ended early has left its own."""
         self.memory.release()
+        self._checked = False
         return super().prepare(case)
 
     def bind(self) -> Callable[[], object]:
@@ -286,16 +296,33 @@ class CallEndpoint(RankEndpoint):
         tensor, group = self.arguments(tensors_of(file_of(self.case)))
 
         def launch() -> None:
-            lane.returned = function(tensor, group)
+            try:
+                lane.returned = function(tensor, group)
+            except NotImplementedError as error:
+                raise CannotRun(f"{lane.name}: {error or 'not implemented'}") from error
 
         return launch
+
+    def agreed(self, step: Callable[[], T]) -> T:
+        """Return what ``step`` gives; CannotRun on every rank where it raises that on one. Collective."""
+        given, reason = None, ""
+        try:
+            given = step()
+        except CannotRun as error:
+            reason = str(error)
+        reasons = [text.decode() for text in self.exchange.all_gather(reason.encode())]
+        rank = next((rank for rank, text in enumerate(reasons) if text), None)
+        if rank is not None:
+            raise CannotRun(f"rank {rank}: " * (not all(reasons)) + reasons[rank])
+        return given  # type: ignore[return-value]  # it has given one
 
     def arguments(self, kind: str) -> tuple[Any, Any]:
         """Return the tensor and the group that a callable is given. Collective."""
         if kind == TORCH:
-            from ccbench.backends.gloo import tensor_of
+            group = self.torch_group("gloo")
+            from ccbench.backends.gloo import tensor_of  # which imports torch
 
-            return tensor_of(self.own.source), self.torch_group("gloo")
+            return tensor_of(self.own.source), group
         memory: Any = self.memory
         mine = [(shared.path, begin, size) for shared, begin, size in memory.taken]
         self.meet(mine, lambda path, begin, size: mapped(path)[begin : begin + size])
@@ -338,7 +365,10 @@ class CallEndpoint(RankEndpoint):
         lane: Any = self.own
         memory: Any = self.memory
         memory.check_guards(lane.name)
-        wrong = super().check(seed, launches)
+        # Once a case: later checks come after launches that no meeting of ranks may make less adversarial.
+        first, self._checked = not self._checked, True
+        step = partial(super().check, seed, launches)
+        wrong = self.agreed(step) if first else step()
         lane.check_input(seed, launches)
         return wrong
 
@@ -370,7 +400,10 @@ class CallBackend(Backend):
         file, kinds = file_of(case), capabilities_of(self.name).callables
         if not file.is_file():
             return "names no file that is there; write --call FILE.py:FUNCTION"
-        kind = tensors_of(file)
+        try:
+            kind = tensors_of(file)
+        except SyntaxError as problem:
+            return f"{file}:{problem.lineno}: {problem.msg}"
         return (
             None if kind in kinds else f"takes {kind}, and {self.name} has {', '.join(kinds)}"
         )

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -149,6 +150,7 @@ class CudaCallEndpoint(CallEndpoint):
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; what the last case captured or mapped goes. Collective."""
         self._forget_case()
+        self.exchange.barrier()  # nobody has memory open that another gives back
         return super().prepare(case)
 
     def finish(self) -> None:
@@ -217,7 +219,7 @@ class CudaCallEndpoint(CallEndpoint):
         lane: Any = self.own
         captured, alone = mode in CAPTURED, mode in ALONE
         for size in dict.fromkeys(graph_sizes(1 if alone else times)) if captured else ():
-            self._capture(size)
+            self.agreed(partial(self._capture, size))
         self._seconds = 0.0
         for launches in (1,) * times if alone else (times,):
             if mode == "cold":

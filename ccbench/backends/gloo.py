@@ -35,9 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, ControlChannel, TeamLaunch, TeamRequest
-from ccbench.backends.rank_endpoint import RankBuffers, RankEndpoint, Setup, nothing
+from ccbench.backends.rank_endpoint import RankBuffers, RankEndpoint
 from ccbench.cases.axes import UNEVEN, Case
-from ccbench.collectives import SETUPS, collective, sent_elements
+from ccbench.collectives import collective, sent_elements
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.software import install_line, installed_version
 from ccbench.verification import Array
@@ -311,7 +311,6 @@ class GlooEndpoint(RankEndpoint):
         self._route = meet(exchange)
         self._everyone = open_group(self._route, "everyone", self.rank, self.ranks)
         self._groups: dict[tuple[int, ...], Any] = {}
-        self._opened = 0
         self._barrier_options = options_of("barrier")
         self._broadcast_options = options_of("broadcast")
         self._gather_options = options_of("all_gather")
@@ -327,32 +326,7 @@ class GlooEndpoint(RankEndpoint):
 
     def bind(self) -> Any:
         """Return the groups' calls, with options and tensors made beforehand."""
-        if self.case.collective in SETUPS:
-            return self.set_up(self._setup_of(self.own))
         return self._call_of(self.own).launch
-
-    def _setup_of(self, lane: RankBuffers) -> Callable[[], Setup]:
-        """Return the maker of a process group like the case's, or of one of its halves: Gloo splits none."""
-        assert lane.part is not None, "a rank that belongs to no group binds nothing"
-        members, rank = lane.part.members, lane.part.group_rank
-        if lane.case.collective == "comm_split":
-            members, rank = members[rank % 2 :: 2], rank // 2
-        answer = tensor_of(np.zeros(1, np.int64))
-
-        def count(group: Any) -> int:
-            answer.fill_(1)
-            group.allreduce([answer], options_of("all_reduce")).wait()
-            return int(answer)
-
-        def make() -> Setup:
-            self._opened += 1  # alike on all ranks, which launch equally often
-            group = open_group(
-                self._route, f"setup {self._opened} of {members}", rank, len(members)
-            )
-            # Connections are closed by the group's end, whose last name this one is.
-            return Setup(partial(count, group), nothing)
-
-        return make
 
     def _call_of(self, lane: RankBuffers) -> GlooCall:
         scratch = np.empty(0, lane.source.dtype)

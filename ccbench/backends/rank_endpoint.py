@@ -24,12 +24,11 @@ from ccbench.backends.endpoint import (
     PerProcessEndpoint,
     Result,
     TeamEndpoint,
-    setup_mismatch,
 )
 from ccbench.backends.faults import Fault, added_otherwise
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import CaseFacts
-from ccbench.collectives import SETUPS, collective
+from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.groups import format_ranks
 from ccbench.machine.host import available_memory_bytes
@@ -318,17 +317,6 @@ def group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
     ]
 
 
-@dataclass(frozen=True)
-class Setup:
-    """Something that a library has set up. ranks: asks, over it, how many ranks it joins; collective."""
-
-    ranks: Callable[[], int]
-    give_back: Callable[[], object]
-
-
-MOST_SET_UP = 64
-"""Setups that are kept until the next sample begins: MPICH has room for about 2048 communicators."""
-
 SAMPLE_CAPACITY = 4096
 
 Call = Callable[[], object]
@@ -391,7 +379,6 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
             f"rank {self.rank}{f' on {exchange.hosts[self.rank]}' if several else ''}: "
         )
         self.memory = HostMemory(self)
-        self._setups: list[Setup] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -446,7 +433,6 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
 
     def finish(self) -> None:
         """Drop the case's buffers. Collective."""
-        self._give_back()
         self._forget()
         self.memory.release()
         self.barrier()
@@ -459,41 +445,6 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
     def count(self) -> None:
         """Count that the rank has come to where all wait: who waits for a group that hangs is further on."""
         self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
-
-    # -- setups ----------------------------------------------------------------------------------------------
-
-    def set_up(self, make: Callable[[], Setup]) -> Call:
-        """Return a launch that sets something up, which is given back before the next sample."""
-
-        def launch() -> None:
-            # Other ranks may still be at work on the last one, and no longer on those before.
-            while len(self._setups) >= MOST_SET_UP:
-                self._setups.pop(0).give_back()
-            self._setups.append(make())
-
-        return launch
-
-    def begin_sample(self, sample: int) -> None:
-        """Give back what the last sample has set up, and tell the watchdog which is next. Collective."""
-        if self.case.collective in SETUPS:
-            self.barrier()
-            self._give_back()
-        super().begin_sample(sample)
-
-    def _give_back(self) -> None:
-        while self._setups:
-            self._setups.pop().give_back()
-
-    def _check_setup(self, lane: RankBuffers) -> Mismatch | None:
-        """Check that the last setup joins the ranks that asked for it. Collective."""
-        if lane.part is None:
-            return None
-        place, ranks, answering = (
-            lane.part.group_rank,
-            len(lane.part.members),
-            self._setups[-1].ranks(),
-        )
-        return setup_mismatch(self.case.collective, self.rank, place, ranks, answering)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
@@ -527,8 +478,6 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         """Compare this rank's outputs with what is right. Collective."""
         self.say(Activity.CHECKING)
         self.memory.end_launches()
-        if self.case.collective in SETUPS:
-            return self._check_setup(self.own)
         if not collective(self.case.collective).moves_data:
             return self._check_barrier(self.own)
         return self.own.check(seed, launches)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +12,6 @@ from ccbench.cases.axes import CALLABLE
 
 if TYPE_CHECKING:
     from ccbench.cases.axes import Case
-
-_TENSORS = re.compile(rb"""^TENSORS\s*=\s*["']([\w.]+)["']""", re.MULTILINE)
 
 NUMPY = "numpy"
 """What functions of a file take that does not say."""
@@ -25,9 +23,23 @@ def file_of(case: Case) -> Path:
 
 
 def tensors_of(file: Path) -> str:
-    """Return what functions of ``file`` take, a value of ``Capabilities.callables``. Raises OSError."""
-    found = _TENSORS.search(file.read_bytes())
-    return found[1].decode() if found else NUMPY
+    """Return what functions of ``file`` take by its TENSORS, a value of ``Capabilities.callables`` where it is right.
+
+    Raises OSError and SyntaxError.
+    """
+    for node in ast.walk(ast.parse(file.read_bytes(), str(file))):
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
+        if any(isinstance(target, ast.Name) and target.id == "TENSORS" for target in targets):
+            value = node.value  # type: ignore[attr-defined]  # both kinds of node have one
+            is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+            return value.value if is_text else ast.unparse(node)
+    return NUMPY
 
 
 def digest_of(file: Path) -> str:

@@ -60,14 +60,22 @@ def custom_all_reduce(package):
     return module.CustomAllreduce(group, torch.cuda.current_device())
 
 
+def of_server(package, tensor):
+    """The server's all_reduce through its own buffer; NotImplementedError: not at this size."""
+    kernel = custom_all_reduce(package)
+    if not kernel.should_custom_ar(tensor):
+        raise NotImplementedError("the server takes NCCL at this size")
+    return kernel.all_reduce(tensor, registered=False)
+
+
 def vllm(tensor, group):
-    """vLLM's custom all_reduce, through its own buffer."""
-    return custom_all_reduce("vllm.distributed").all_reduce(tensor, registered=False)
+    """vLLM's custom all_reduce."""
+    return of_server("vllm.distributed", tensor)
 
 
 def sglang(tensor, group):
-    """SGLang's custom all_reduce, through its own buffer."""
-    return custom_all_reduce("sglang.srt.distributed").all_reduce(tensor, registered=False)
+    """SGLang's custom all_reduce."""
+    return of_server("sglang.srt.distributed", tensor)
 
 
 @cache

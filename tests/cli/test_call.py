@@ -51,6 +51,26 @@ def short(tensor, group):
 def filling(tensor, group):
     group.outputs[group.rank][:] = right(tensor, group)
 
+def one_sided(tensor, group):
+    result = right(tensor, group)
+    return result if group.rank == 0 else None
+
+def limited(tensor, group):
+    if tensor.nbytes > 1024:
+        raise NotImplementedError("up to 1 KiB")
+    return right(tensor, group)
+
+def scalar(tensor, group):
+    return right(tensor, group)[0]
+
+def leaving(tensor, group):
+    if group.rank == 1:
+        raise SystemExit("bye")
+    return right(tensor, group)
+
+def lonely(tensor):
+    return tensor
+
 def raising(tensor, group):
     if group.rank == 1:
         raise ValueError("no such peer")
@@ -100,6 +120,8 @@ def test_right_and_wrong_callables_are_told_apart(ccbench: Command, tmp_path: Pa
         ("straying", "mine.py:straying wrote beside a buffer of 4096 bytes"),
         ("short", "returned 1023 elements of float32, expected 1024"),
         ("raising", "rank 1: ValueError: no such peer (mine.py:"),
+        ("scalar", "returned 1 elements of float32, expected 1024"),
+        ("leaving", "rank 1: SystemExit: bye (mine.py:"),
     ],
 )
 def test_a_callable_that_breaks_its_promise_is_named(
@@ -129,6 +151,20 @@ def test_helpers_of_one_name_in_two_folders_stay_apart(
     assert all(row["backend_version"].startswith("mine.py ") for row in rows)  # and a digest
 
 
+def test_a_size_or_a_rank_that_a_callable_does_not_serve_is_told(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    seen = measured(ccbench, tmp_path, "1K,4K", "limited", "one_sided", "lonely")
+    assert seen["limited", 1024, False][0] == Status.OK
+    for name, words in (
+        ("limited", "limited: up to 1 KiB"),
+        ("one_sided", "rank 1: "),
+        ("lonely", "lonely takes no (tensor, group): too many positional arguments"),
+    ):
+        status, detail = seen[name, 4096, False]
+        assert (status, words in detail) == (Status.UNSUPPORTED, True), detail
+
+
 def test_a_run_goes_on_with_the_same_text_alone(ccbench: Command, tmp_path: Path) -> None:
     measured(ccbench, tmp_path, "1K", "right")
     file = tmp_path / "mine.py"
@@ -152,6 +188,7 @@ def test_an_output_that_is_filled_and_not_returned_is_the_result(
         ("", "mine.py", "'mine.py' is no FILE.py:FUNCTION"),
         ("", "none.py:f", "none.py: cannot be read: No such file"),
         ("def f(:", "mine.py:f", "mine.py:1: invalid syntax"),
+        ("TENSORS: str = T", "mine.py:f", "TENSORS is 'TENSORS: str = T', expected one of"),
         (
             "TENSORS = 'jax'",
             "mine.py:f",

@@ -259,7 +259,9 @@ class CudaRanks(SingleProcessEndpoint):
             return Links(joined=False)
         if self._links is None:  # looked up once
             alone = Flag.LOOPBACK in self.flags
-            self._links = Links() if alone else links_between(self.device_facts)
+            seen = Links() if alone else links_between(self.device_facts)
+            # A rank that sees less must not take another kernel.
+            self._links = seen._replace(joined=bool(self.agree(int(seen.joined))))
         return self._links
 
     @property

@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,10 +34,8 @@ from ccbench.backends.rank_endpoint import (
     HostMemory,
     RankBuffers,
     RankEndpoint,
-    Setup,
 )
 from ccbench.cases.axes import DEVICE_MEMORY, Case
-from ccbench.collectives import SETUPS
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import MPICH, initialise, loaded_mpi
 
@@ -163,9 +160,6 @@ class MpiEndpoint(RankEndpoint):
 
     def bind(self) -> Any:
         """Return MPI's calls of this rank's part of the case."""
-        if self.case.collective in SETUPS:
-            self._in_python = NOT_IN_C
-            return self.set_up(self._setup_of(self.own))
         call = self._call_of(self.own)
         on_host = (
             self.memory is self._host_memory
@@ -186,17 +180,6 @@ class MpiEndpoint(RankEndpoint):
         return MpiCall(
             self._mpi, communicator, lane.part.case, buffers, one_way, self.memory.copy
         )
-
-    def _setup_of(self, lane: RankBuffers) -> Callable[[], Setup]:
-        """Return the maker of a communicator like the case's, or of one of its halves."""
-        joined = self._communicators.of(lane.case.members)
-        split = lane.case.collective == "comm_split"
-
-        def make() -> Setup:
-            made = joined.Split(joined.rank % 2, joined.rank) if split else joined.Dup()
-            return Setup(lambda: int(made.allreduce(1)), made.Free)
-
-        return make
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""

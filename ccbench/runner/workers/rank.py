@@ -52,7 +52,7 @@ def rank_report(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankR
         return RankReport(Status.UNSUPPORTED, str(error))
     except CcbenchError as error:
         return RankReport(Status.FAILED, f"{endpoint.prefix}{error}", others_wait=True)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's function may end the process
         if out_of_memory(error):
             detail = f"{endpoint.prefix}{no_memory(error)}"
             return RankReport(Status.OUT_OF_MEMORY, detail, others_wait=True)

@@ -194,15 +194,3 @@ def test_looking_at_the_backend_loads_no_torch() -> None:
         "sys.exit('torch' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], env=dict(os.environ)).returncode == 0
-
-
-@needs_torch
-@pytest.mark.parametrize("groups", ["", COLUMNS])
-def test_new_process_groups_join_the_ranks_that_asked_for_them(groups: str) -> None:
-    all_right(
-        4,
-        [
-            case_of(name, 4, groups=groups, mode="isolated")
-            for name in ("comm_init", "comm_split")
-        ],
-    )

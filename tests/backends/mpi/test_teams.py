@@ -19,12 +19,10 @@ import pytest
 from ccbench.backends.base import CannotRun, TeamLaunch, TeamRequest
 from ccbench.backends.mpi import BACKEND
 from ccbench.backends.mpi.calls import FROM_C, FROM_PYTHON, LARGEST_COUNT, OPS
-from ccbench.backends.mpi.endpoint import NOT_IN_C, MpiEndpoint
 from ccbench.backends.mpi.library import installed
-from ccbench.backends.rank_endpoint import RankBuffers, Setup
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
-from ccbench.collectives import COLLECTIVES, SETUPS
+from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import OPEN_MPI
 from ccbench.runner.workers.team import WorkerTeam, open_team
@@ -106,30 +104,6 @@ def test_every_collective_is_right_in_every_mode(
     assert len(measurement.rank_samples_seconds) == 2
     assert measurement.backend_version.removesuffix(f", {FROM_C}") == BACKEND.version()
     assert measurement.hosts == ()
-
-
-@pytest.mark.parametrize("groups", ["", "[[2, 0]]"])
-def test_communicators_and_windows_are_made_checked_and_given_back(groups: str) -> None:
-    opened = team(3)
-    for name in SETUPS:
-        case = case_of(name, groups=groups, ranks=3, count=4096, mode="isolated")
-        measurement = opened.run(case, SHORT)
-        assert (measurement.status, measurement.detail) == (
-            Status.OK,
-            f"{FROM_PYTHON} ({NOT_IN_C})",
-        )
-        assert measurement.wrong_elements == 0
-    opened.close()
-
-
-def test_a_communicator_that_leaves_a_rank_out_is_wrong() -> None:
-    endpoint = object.__new__(MpiEndpoint)
-    endpoint.rank, endpoint._setups = 0, [Setup(lambda: 1, lambda: None)]
-    lane = RankBuffers(case_of("comm_init"), 0, None)
-    endpoint.case = lane.case
-    mismatch = endpoint._check_setup(lane)
-    assert mismatch is not None
-    assert (mismatch.seen, mismatch.expected) == ("1 ranks answer", "2 ranks")
 
 
 @pytest.mark.thinned(1)

@@ -6,7 +6,8 @@
 The manifest is a list of mappings with ``file`` (beside it), ``gpu``, ``gpus_per_node``, ``nodes``,
 ``interconnect``, ``network``, ``nccl_version``, ``forced``, ``source`` and ``healthy``; only logs whose
 ``healthy`` is true are taken, and of those only rows that have a speed. ``family`` names the file where the words
-do not, and ``flags`` are put on every row: one that ccbench does not know keeps rows from every comparison.
+do not, ``ranks`` lists those that are taken, and ``flags`` are put on every row: one that ccbench does not know keeps
+rows from every comparison.
 """
 
 from __future__ import annotations
@@ -194,8 +195,10 @@ def collect(manifest: Path) -> tuple[dict[str, list[Row]], list[str]]:
         found, lost = rows_of(entry, log, tables[source] + 1)
         tables[source] += len(log.tables)
         left_out += [f"{file}: {line}" for line in lost]
+        taken = entry.get("ranks")
         for row in found:
-            rows[row["machine"]].append(row)
+            if taken is None or row["ranks"] in taken:
+                rows[row["machine"]].append(row)
     return dict(rows), left_out
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
-from ccbench.model.library import Generation, Intra, LibrarySystem, NetworkPorts
+from ccbench.model.library import Generation, Intra, LibrarySystem, NetworkPorts, PciePath
 from ccbench.model.library.clusters import (
     generations_in,
     host_of,
@@ -146,6 +146,7 @@ def described(
             "gpu_port": port_origin,
         },
         gpu_port_bytes_per_second=port,
+        path=PciePath.HOST if inside.intra is Intra.HOST else PciePath.DIRECT,
     )
 
 

@@ -8,7 +8,7 @@ must not move what holds for the rest. Levels are pulled to one by normal priors
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from benchmarks.score.keys import system_key
 from ccbench.model.library.calibration import Observation, log_ratios
 from ccbench.model.library.constants import (
     LEVELS,
+    ConstantScale,
     Domain,
     LibraryConstants,
     constants_of,
@@ -51,31 +52,37 @@ def fit(
     observations: Sequence[Observation],
     learned_on: str = "",
     prior_weight: float = PRIOR_WEIGHT,
+    free: Sequence[ConstantScale] = FREE,
+    fixed: Mapping[str, float] | None = None,
 ) -> LibraryConstants:
-    """Constants that suit all ``observations``, with their domain; as published where there are none."""
+    """Constants that suit all ``observations``, with their domain; as published where there are none.
+
+    free: levels that are learned. fixed: others, which stay.
+    """
     from scipy.optimize import least_squares
 
     if not observations:
         return constants_of({}, learned_on)
-    published = constants_of({}).table
-    spread = np.array([level.learned_spread for level in FREE])
+    published = constants_of(fixed or {}).table
+    spread = np.array([level.learned_spread for level in free])
     chosen, weights = _weighed(observations)
 
     def residuals(shifted: Floats) -> Floats:
         point = shifted - SHIFT
-        off = np.concatenate(log_ratios(chosen, scaled(published, _levels(point)))) / OFF
+        off = np.concatenate(log_ratios(chosen, scaled(published, _levels(point, free)))) / OFF
         # Squares are z^2 / (1 + z^2) (Geman and McClure, 1985), weighed so that every system has one in all.
         prior = np.sqrt(prior_weight) * point / spread
         return np.concatenate([weights * off / np.sqrt(1.0 + off**2), prior])
 
     found = least_squares(
         residuals,
-        np.full(len(FREE), SHIFT),
+        np.full(len(free), SHIFT),
         x_scale=spread,
         max_nfev=EVALUATIONS,
-        diff_step=[STEP] * len(FREE),
+        diff_step=[STEP] * len(free),
     )
-    return constants_of(_levels(found.x - SHIFT), learned_on, domain_of(observations))
+    levels = {**(fixed or {}), **_levels(found.x - SHIFT, free)}
+    return constants_of(levels, learned_on, domain_of(observations))
 
 
 def _weighed(observations: Sequence[Observation]) -> tuple[list[Observation], Floats]:
@@ -99,8 +106,8 @@ def _weighed(observations: Sequence[Observation]) -> tuple[list[Observation], Fl
     return chosen, np.repeat(list(shares.values()), [len(taken) for taken in places.values()])
 
 
-def _levels(point: Floats) -> dict[str, float]:
-    return {level.name: float(np.exp(x)) for level, x in zip(FREE, point, strict=True)}
+def _levels(point: Floats, free: Sequence[ConstantScale]) -> dict[str, float]:
+    return {level.name: float(np.exp(x)) for level, x in zip(free, point, strict=True)}
 
 
 def domain_of(observations: Sequence[Observation]) -> Domain:

@@ -22,7 +22,12 @@ from benchmarks.score.validation import (
 from ccbench.documents import read_installed
 from ccbench.errors import MachineError
 from ccbench.model.library.constants import SHIPPED_FILE, LibraryConstants
-from ccbench.model.library.intervals import ANCHORED_FILE, BETWEEN_FILE, RESIDUALS_FILE
+from ccbench.model.library.intervals import (
+    ANCHORED_FILE,
+    BETWEEN_FILE,
+    RESIDUALS_FILE,
+    Residuals,
+)
 
 
 def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
@@ -45,13 +50,13 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
         (ANCHORED_FILE, pooled(anchored_systems(left_out))),
         (BETWEEN_FILE, between_systems(left_out)),
     ):
-        text = f"{len(tested)} systems of {learned_on}"
-        _write(
-            path,
-            plain_residuals(residuals_of(tested), text),
-            width=118,
-            default_flow_style=None,
-        )
+        write_residuals(residuals_of(tested), path, f"{len(tested)} systems of {learned_on}")
+
+
+def write_residuals(learned: Residuals, path: Path, learned_on: str) -> None:
+    """Write ``learned``. Raises MachineError where the file cannot be written."""
+    plain = plain_residuals(learned, learned_on)
+    _write(path, plain, width=118, default_flow_style=None)
 
 
 def write_constants(constants: LibraryConstants, path: Path, learned_on: str) -> None:

@@ -70,7 +70,14 @@ def fitting_clusters(manifest: Manifest, point: Point) -> Iterator[tuple[str, st
                     machine,
                     words,
                     cluster_on(
-                        StatedSystem(nodes=spread, network=words, source=machine),
+                        StatedSystem(
+                            nodes=spread,
+                            network=words,
+                            source=machine,
+                            path=tuple(
+                                (key, str(word)) for key, word in file.mapping("path").items()
+                            ),
+                        ),
                         point.ranks,
                         nodes,
                     ),

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from statistics import median
 from typing import Any
 
 from ccbench.analysis.causes import Cause, causes_of
@@ -30,16 +31,20 @@ from ccbench.errors import MachineError
 from ccbench.findings import Finding
 from ccbench.flags import About, Flag
 from ccbench.model.cluster import Cluster
-from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
+from ccbench.model.library import Generation, LibraryRequest, LibrarySystem, PciePath
 from ccbench.model.library.intervals import (
     FEWEST_ALIKE,
+    GAPS,
+    PATHS,
     REGIMES,
     Residuals,
     Typicality,
     false_alarms,
+    is_pcie_alone,
     regime_of,
     typicality,
 )
+from ccbench.model.library.paths import shares_of
 from ccbench.readers.benchmarks.log import LogOutcome
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.imported_runs import NO_ROW_SHOWS_THEM, Imported
@@ -641,8 +646,53 @@ def table_regimes(
                 at_end = regime_verdict(regime, end, of_ends.get(regime))
                 if at_end.word is not verdict.word is not gravest((at_end.word, verdict.word)):
                     verdict = replace(at_end, case_ids=verdict.case_ids)
-            verdicts.append(verdict)
+            verdicts.append(of_path(system, verdict) if is_pcie_alone(system) else verdict)
     return tuple(verdicts)
+
+
+def of_path(system: LibrarySystem, verdict: RegimeVerdict) -> RegimeVerdict:
+    """``verdict`` on GPUs that nothing but PCIe joins, by the path of their data.
+
+    Through host memory boxes differ so much that a slow one is usual: LOW, with its place among them, from the
+    factor on that is SLOW elsewhere. What is sent to all at once crawls where it crosses host bridges directly.
+    """
+    collective = verdict.point.collective
+    late = verdict.word in (SpeedWord.LOW, SpeedWord.SLOW)
+    if system.path is PciePath.ACROSS and collective in SENT_TO_ALL and late:
+        return replace(verdict, word=SpeedWord.CANNOT_SAY, reason=CRAWLING)
+    if system.path in (PciePath.DIRECT, PciePath.ACROSS) or verdict.regime != "large":
+        return verdict
+    seconds, most = verdict.point.median_seconds, verdict.point.predicted_high_95_seconds
+    usual = bool(seconds and most and seconds <= most)
+    if verdict.factor >= GAPS["large"] and usual:
+        verdict = replace(verdict, word=SpeedWord.LOW)
+    if verdict.word not in (SpeedWord.LOW, SpeedWord.SLOW) or not verdict.point.busbw:
+        return verdict
+    share, known = (
+        1e9 * verdict.point.busbw / system.intra_bytes_per_second,
+        shares_of(PciePath.HOST),
+    )
+    through = "through host memory" if system.path is PciePath.HOST else "path not known"
+    place = (
+        f"{through}, {share:.0%} of the link; half of {len(known)} boxes that go through it have "
+        f"{median(known):.0%} or more in all_reduce, the lowest {known[0]:.0%}"
+    )
+    if share < SLOW_SHARE:
+        place += f"; measure again with {KNOBS_OF_HOST}"
+    return replace(verdict, reason="; ".join(filter(None, (verdict.reason, place))))
+
+
+SLOW_SHARE = 0.15
+"""Of the link, below which boxes were cured by copy engines: 2.2 to 10.6 to 19.4 GB/s on three of them."""
+
+KNOBS_OF_HOST = "NCCL_SHM_USE_CUDA_MEMCPY=1, with NCCL_P2P_LEVEL=SYS, and on AMD's processors with NPS4 or iommu=pt"
+
+SENT_TO_ALL = ("all_to_all", "all_to_all_v", "scatter")
+CRAWLING = (
+    "directly across host bridges 1 to 2.4 GB/s were seen on two hosts where host memory gives 13 to 18; "
+    "measure again with NCCL_P2P_LEVEL=PXB"
+)
+"""NVIDIA/nccl#1603, and another host with RTX PRO 6000."""
 
 
 def _factor(point: Point) -> float:
@@ -745,7 +795,7 @@ def expected_from(verdicts: Sequence[SpeedVerdict]) -> str:
         return ""
     # Fewer systems were measured at small sizes: what is said is of the regime that most are known of.
     best = max(typical, key=lambda at: (at.systems, at.alike))
-    called, systems = false_alarms()
+    called, systems = false_alarms(*(path for path in PATHS.values() if path in best.origin))
     return (
         f"Expected: the range of 80 % of healthy systems ({best.origin}). Tested by leaving each system "
         f"out: of {systems} healthy ones at most {called} ({percent(called / systems)}) was wrongly called slow."

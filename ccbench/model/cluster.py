@@ -20,11 +20,17 @@ from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.bounds import ROUNDING, bound_on_fabric, least_of, moved_sizes, place_of
 from ccbench.model.fabric_pricing import MOST_RANKS, FabricCosts, FabricPrices, price_algorithm
-from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
+from ccbench.model.library import (
+    Generation,
+    Intra,
+    LibraryPoint,
+    LibraryRequest,
+    LibrarySystem,
+    PciePath,
+)
 from ccbench.model.library.clusters import (
     lanes_are_assumed,
     library_system,
-    peers_are_assumed,
     with_rates_of_model,
 )
 from ccbench.model.library.constants import shipped
@@ -338,12 +344,14 @@ def library_points(
         half = slowest.intra_bytes_per_second / 2
         slowest = replace(slowest, intra_bytes_per_second=half)
         doubts.append("its slots may have 8 lanes of PCIe, not 16 (--pcie 4x16 says so)")
-    if peers_are_assumed(cluster.node, slowest):
-        slowest = replace(slowest, intra=Intra.HOST)
+    if slowest.path is PciePath.UNKNOWN:
+        slowest = replace(slowest, intra=Intra.HOST, path=PciePath.HOST)
         doubts.append(
-            "its GPUs may have no peer access (nvidia-smi topo -p2p r in the file says so)"
+            f"data may pass through host memory ({slowest.origins['path']}; nvidia-smi topo -m and "
+            "topo -p2p r in the file, or NCCL_DEBUG=INFO, say so)"
         )
     if doubts:
+        of = request.collective, cluster.ranks, slowest
         slow = points_with_bounds(*of, predict_library(slowest, request), bounds.tolist())
         points = _reaching(points, slow, " and ".join(doubts))
     if not request.launch_known:

@@ -560,6 +560,7 @@ def described(file: Imported) -> Mapping[str, Any]:
         "source": log.source,
         "machine": file.system.machine,
         "network": file.system.network,
+        "path": dict(file.system.path),
         "environment": kept_variables(
             {str(name): str(text) for name, text in log.environment.items()}
         ),

@@ -7,7 +7,7 @@ PCIe cards than the catalog's machine: how many is its owner's choice.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -221,6 +221,7 @@ def recognised(log: ImportedLog, system: StatedSystem) -> tuple[StatedSystem, tu
     source, or what is missing and what to type.
     """
     notes = []
+    system = replace(system, path=path_shown(log))
     tables = [table for table in log.tables if (table.ranks or 0) > 1]
     if not system.machine and tables:
         machine, why = _machine_shown(log, tables, system)
@@ -241,6 +242,29 @@ def recognised(log: ImportedLog, system: StatedSystem) -> tuple[StatedSystem, tu
         elif why:
             notes.append(f"{log.source}: {why}")
     return system, tuple(notes)
+
+
+def path_shown(log: ImportedLog) -> tuple[tuple[str, str], ...]:
+    """Return what ``log`` shows of the path between GPUs of a node: ``StatedSystem.path``.
+
+    One channel through host memory slows the ring that it is in, so that one such line decides.
+    """
+    ways = {
+        "P2P" if " via P2P" in hint else "SHM"
+        for hint in log.hints
+        if re.search(r" via (?:P2P|SHM)", hint)
+    }
+    shown = {"channels": max(ways)} if ways else {}
+    for name in ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"):
+        if name in log.environment:
+            shown[name] = str(log.environment[name])
+    return tuple(shown.items())
+
+
+def with_path(node: Topology, path: Mapping[str, str]) -> Topology:
+    """Return ``node`` with what was seen of the path between its GPUs."""
+    facts = {"channels": path.get("channels"), "variables": dict(path)}
+    return replace(node, facts={**node.facts, **facts}) if path else node
 
 
 def _machine_shown(
@@ -279,12 +303,8 @@ def _machine_shown(
             f"{where} {model}, and nothing says on how many nodes; give --nodes, and --machine",
         )
     # How cards reach each other shows in the lines on channels, where the output has them.
-    ways = {
-        "P2P" if " via P2P" in hint else "SHM"
-        for hint in log.hints
-        if re.search(r" via (?:P2P|SHM)", hint)
-    }
-    peers = ways == {"P2P"} if len(ways) == 1 else None
+    way = dict(system.path).get("channels")
+    peers = way == "P2P" if way else None
     highest = max([max(each) - 1, *(device.device or 0 for device in devices)])
     machines = machines_of(model, max(each), highest, peers)
     which = machines or machines_with(model)
@@ -426,7 +446,8 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
             "the run does not name its machine; give --machine (of several nodes --network)"
         )
     if name in catalog_names():
-        system = StatedSystem(nodes=nodes, network=network, source=name)
+        path = tuple((key, str(word)) for key, word in file.mapping("path").items())
+        system = StatedSystem(nodes=nodes, network=network, source=name, path=path)
         return cluster_on(system, point.ranks, point.nodes).system
     if manifest.topology is None or manifest.topology.name != name:
         raise MachineError(
@@ -454,6 +475,7 @@ def cluster_on(system: StatedSystem, ranks: int, nodes: int) -> Cluster:
     per_node = -(-ranks // spread)
     if node.gpus and per_node > len(node.gpus):
         node = with_cards(node, system.source, per_node)
+    node = with_path(node, dict(system.path))
     return cluster_of(node, spread, system.network or None, ranks)
 
 

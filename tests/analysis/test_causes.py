@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ccbench.analysis.causes import RULES, Cause, Rule, causes_of
 from ccbench.model.cluster import open_cluster
-from ccbench.model.library import LibraryRequest, LibrarySystem
+from ccbench.model.library import Intra, LibraryRequest, LibrarySystem, PciePath
 from ccbench.model.library.predictor import predict_library
 
 MACHINES = {
@@ -65,7 +67,7 @@ def test_channels_of_other_gpus_that_lack_it_still_show_a_cause() -> None:
 
 
 def test_boxes_of_cards_that_crawl_across_sockets_have_a_cause() -> None:
-    box = system("l40s", 1)
+    box = replace(system("l40s", 1), intra=Intra.PCIE, path=PciePath.ACROSS)
     crawling = [600 * time for time in seconds(box)]
     assert "other CPU's GPUs" in names(causes_of(box, LARGE, crawling, True))[0]
     # What halves a rate is something else.

@@ -77,7 +77,7 @@ def test_intervals_reach_further_where_nothing_says_how_many_lanes_the_slots_hav
 ) -> None:
     pasted = tmp_path / "topo.txt"
     pasted.write_text(
-        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-15\nGPU1\tPHB\t X \t0-15\n"
+        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPIX\t0-15\nGPU1\tPIX\t X \t0-15\n"
     )
     request = LibraryRequest("all_reduce", (8 << 10, 1 << 30))
 
@@ -100,7 +100,7 @@ def test_intervals_reach_further_where_nothing_says_how_many_lanes_the_slots_hav
 def test_intervals_of_geforce_cards_reach_as_far_as_without_peer_access(tmp_path: Path) -> None:
     pasted = tmp_path / "topo.txt"
     pasted.write_text(
-        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-15\nGPU1\tPHB\t X \t0-15\n"
+        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPIX\t0-15\nGPU1\tPIX\t X \t0-15\n"
     )
     request = LibraryRequest("all_reduce", (1 << 30,))
     cards = [

@@ -47,6 +47,15 @@ class Intra(str, Enum):
     NONE = "none"  # one GPU a node
 
 
+class PciePath(str, Enum):
+    """How data pass between GPUs that nothing but PCIe joins. UNKNOWN: what is known leaves it open."""
+
+    DIRECT = "direct"
+    ACROSS = "direct across host bridges"
+    HOST = "host"
+    UNKNOWN = "unknown"
+
+
 class HostProcessor(str, Enum):
     """Processors of the host; the flags of a proxy thread take longer on some."""
 
@@ -86,7 +95,7 @@ class LibrarySystem:
     multicast: the NVSwitches can add and multicast (NVLS: Hopper and later).
     gpu_port_bytes_per_second: nominal rate between one GPU and the NICs, in one direction (its PCIe port);
         infinite where it is not known or no limit.
-    origins: where each number came from.
+    path: between the GPUs of a node that PCIe joins; DIRECT elsewhere. origins: where each number came from.
     """
 
     name: str
@@ -101,6 +110,7 @@ class LibrarySystem:
     host: HostProcessor = HostProcessor.UNKNOWN
     origins: Mapping[str, str] = field(default_factory=dict, hash=False)
     gpu_port_bytes_per_second: float = math.inf
+    path: PciePath = PciePath.DIRECT
 
     def __post_init__(self) -> None:
         if self.ranks_per_node < 1 or self.nodes < 1:

@@ -18,8 +18,16 @@ import numpy as np
 
 from ccbench.documents import read_installed
 from ccbench.errors import MachineError
-from ccbench.model.library import Generation, HostProcessor, Intra, LibrarySystem, NetworkPorts
+from ccbench.model.library import (
+    Generation,
+    HostProcessor,
+    Intra,
+    LibrarySystem,
+    NetworkPorts,
+    PciePath,
+)
 from ccbench.model.library.constants import FOLDER
+from ccbench.model.library.paths import pcie_path
 from ccbench.topology.classes import (
     OF_CAPABILITY,
     XGMI,
@@ -55,12 +63,6 @@ DIRECT_LINKS: dict[Intra, LinkKind] = {
 
 MOST_MESHED = 16
 """GPUs without a switch between them in one node: the dies of eight MI250X, the most there are."""
-
-_PEERLESS = frozenset({"CNS", "GNS", "TNS", "NS", "DR"})
-"""Words of ``nvidia-smi topo -p2p`` where data between two GPUs pass through host memory."""
-
-_GEFORCE = re.compile(r"(?:GeForce|RTX) *(?:RTX *)?[345]0[5-9]0", re.IGNORECASE)
-"""Cards between which NVIDIA's driver gives no peer access over PCIe; patched drivers do."""
 
 _MULTICASTING = frozenset({Generation.HOPPER, Generation.BLACKWELL})
 
@@ -247,6 +249,8 @@ def library_system(
     model = _model(topology, taking_part)
     generation, generation_origin = _generation(topology, taking_part[0], model)
     kind = _intra(topology, taking_part)
+    path, path_origin = _path(topology, taking_part, generation, kind, nodes)
+    kind = Intra.HOST if path is PciePath.HOST else kind
     rate, links, origin = _rate(topology, taking_part, kind, generation, model)
     ports, network_origin = _ports(topology, nodes, network)
     host, host_origin = _host(topology, generation, kind)
@@ -257,6 +261,7 @@ def library_system(
         "network": network_origin,
         "host": host_origin,
         "gpu_port": port_origin,
+        **({"path": path_origin} if path_origin else {}),
     }
     multicast = kind is Intra.NVSWITCH and generation in _MULTICASTING
     return LibrarySystem(
@@ -272,14 +277,7 @@ def library_system(
         host,
         origins,
         port,
-    )
-
-
-def peers_are_assumed(topology: Topology, system: LibrarySystem) -> bool:
-    """True where only the kind of link says that GeForce cards reach each other: their drivers seldom let them."""
-    told = {"p2p_matrix", "peer_access"} & {*topology.facts}
-    return (
-        system.intra is Intra.PCIE and not told and any(map(_GEFORCE.search, topology.models))
+        path,
     )
 
 
@@ -342,15 +340,20 @@ def _intra(topology: Topology, gpus: Sequence[Device]) -> Intra:
         ]
         if len(connected_groups(peers_of([gpu.name for gpu in gpus], bridges))) > 1:
             kind = Intra.PCIE  # a ring through all pairs crosses PCIe, its slowest link
-    if kind is Intra.PCIE:
-        rows, among = topology.facts.get("p2p_matrix"), len(gpus)
-        rows = rows[:among] if isinstance(rows, list) else []
-        without_peers = any(
-            word in _PEERLESS for row in rows if isinstance(row, list) for word in row[:among]
-        )
-        if without_peers or topology.facts.get("peer_access") is False:
-            return Intra.HOST
     return kind
+
+
+def _path(
+    topology: Topology, gpus: Sequence[Device], generation: Generation, kind: Intra, nodes: int
+) -> tuple[PciePath, str]:
+    """The path between GPUs that PCIe joins, and the evidence; DIRECT and nothing where other links do."""
+    if kind is not Intra.PCIE:
+        return PciePath.DIRECT, ""
+    path, why = pcie_path(topology, gpus, _host(topology, generation, kind)[0], nodes)
+    if path is PciePath.HOST and topology_class(topology) is TopologyClass.NVLINK_BRIDGE:
+        # Between pairs with bridges each card's PCIe carries one direction of a ring alone.
+        return PciePath.UNKNOWN, f"bridges join pairs, and {why}"
+    return path, why
 
 
 def _up(topology: Topology) -> list[Link]:

@@ -8,13 +8,14 @@ like the one at hand weigh more (Tibshirani et al., Conformal Prediction Under C
 and so do rows in which transfers take a like share of the time: where bandwidth rules, errors are small.
 ``anchored.yaml`` has the same of predictions by ``calibrate`` with one to three measured sizes; rows as far
 from these, and on the same side, weigh more there. ``between.yaml`` has it of every size of a sweep as
-predicted with those on either side of it.
+predicted with those on either side of it. Of one node whose GPUs nothing but PCIe joins, ``pcie_residuals.yaml``
+counts alone, and of that what has the same path: no other fact says as much (``paths``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from ccbench.documents import read_installed
 from ccbench.model import Prediction, PredictionInterval
-from ccbench.model.library import Intra, LibrarySystem
+from ccbench.model.library import Intra, LibrarySystem, PciePath
 from ccbench.model.library.constants import FOLDER
 from ccbench.model.library.costs import SOCKETS
 
@@ -33,6 +34,7 @@ Floats = NDArray[np.float64]
 RESIDUALS_FILE = FOLDER / "residuals.yaml"
 ANCHORED_FILE = FOLDER / "anchored.yaml"
 BETWEEN_FILE = FOLDER / "between.yaml"
+PCIE_FILE = FOLDER / "pcie_residuals.yaml"
 
 REGIMES: tuple[tuple[str, int | None], ...] = (
     ("latency", 32 << 10),
@@ -66,11 +68,23 @@ leaves. From it on what none of the known systems shows counts too, even where t
 FEWEST_SYSTEMS = 8
 """With fewer nothing is said."""
 
+BEYOND_EXTREMES = 4.0
+"""Over the number of boxes with PCIe alone: how much wider than its extremes the 95 % interval is. That of a normal
+sample's next value lies 1.40 times as far out as the extremes of 12 are expected, and 1.24 times of 16."""
+
 FEWEST_ALIKE = 3
 """Healthy systems of the same nodes, network and links without which nothing is called slow or low."""
 
-UNIFORM = frozenset({"NVSwitch", "one GPU a node"})
-"""What joins the GPUs of a node in the same form in every generation; cards and meshes differ by theirs."""
+PATHS = {
+    PciePath.DIRECT: "PCIe from GPU to GPU",
+    PciePath.ACROSS: "PCIe from GPU to GPU",
+    PciePath.HOST: "PCIe through host memory",
+    PciePath.UNKNOWN: "PCIe, the path not known",
+}
+"""Words of ``kind_of`` for one node whose GPUs nothing but PCIe joins."""
+
+UNIFORM = frozenset({"NVSwitch", "one GPU a node", *PATHS.values()})
+"""What joins the GPUs of a node in the same form in every generation; bridges and meshes differ by theirs."""
 
 TAIL_SHARES = (0.05, 0.5, 0.95)
 """Transfer's shares of the time that small, middle and large sizes mostly have: each has tails of its own, since
@@ -161,6 +175,15 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
     inside = {Intra.NVSWITCH: "NVSwitch", Intra.PCIE: "PCIe", Intra.HOST: "PCIe"}.get(
         system.intra, "direct links"
     )
+    if is_pcie_alone(system):
+        gigabytes = system.intra_bytes_per_second / 1e9
+        return (
+            "one node",
+            "no network",
+            PATHS[system.path],
+            f"PCIe of {gigabytes:.0f} GB/s",
+            "",
+        )
     return (
         "one node" if system.nodes == 1 else "several nodes",
         network,
@@ -170,6 +193,21 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
         else system.generation.value.capitalize(),
         "up to 16 GPUs" if system.ranks <= 16 else "more than 16 GPUs",
     )
+
+
+def is_pcie_alone(system: LibrarySystem) -> bool:
+    """True for one node of several GPUs that nothing but PCIe joins."""
+    one = system.nodes == 1 and system.ranks_per_node > 1
+    return one and system.intra in (Intra.PCIE, Intra.HOST)
+
+
+def known_of(system: LibrarySystem, learned: Residuals | None = None) -> Residuals:
+    """Return what is known of systems that are predicted as ``system`` is. learned: what is known of all."""
+    if not is_pcie_alone(system):
+        return learned or residuals()
+    known, path = learned or residuals(PCIE_FILE), PATHS[system.path]
+    alike = tuple(one for one in known.systems if one.kind[2] == path)
+    return replace(known, systems=alike) if alike else known
 
 
 def residuals(path: Path = RESIDUALS_FILE) -> Residuals:
@@ -219,11 +257,14 @@ def intervals(
     see ``octaves_from``. between: sizes on either side were measured.
     """
     near = between and max(map(abs, octaves)) <= MOST_BETWEEN
-    file = BETWEEN_FILE if near else ANCHORED_FILE if octaves else RESIDUALS_FILE
-    basis = learned or residuals(file)
+    told = BETWEEN_FILE if near else ANCHORED_FILE
+    basis = learned or residuals(told) if octaves else known_of(system, learned)
     kind = kind_of(system)
     origin = _origin(kind, basis.systems) + "; by sizes as far from a measured one" * bool(
         octaves
+    )
+    few = (
+        1 + BEYOND_EXTREMES / len(basis.systems) if is_pcie_alone(system) and not octaves else 1
     )
     edges = []
     for place, prediction in enumerate(predictions):
@@ -236,9 +277,12 @@ def intervals(
         low_80, high_80, low_95, high_95 = (
             max(
                 prediction.bound_seconds,
-                prediction.predicted_seconds * float(np.exp(np.interp(share, _SHARES, column))),
+                prediction.predicted_seconds
+                * float(np.exp(wider * np.interp(share, _SHARES, column))),
             )
-            for column in _quantiles(kind, basis, away)
+            for column, wider in zip(
+                _quantiles(kind, basis, away), (1.0, 1.0, few, few), strict=True
+            )
         )
         edges.append(PredictionInterval(low_80, high_80, low_95, high_95, origin))
     return tuple(edges)
@@ -303,7 +347,7 @@ def typicality(
         str(name): float(np.median(logs[regimes == name]))
         for name in dict.fromkeys(regimes.tolist())
     }
-    return _typicality(kind_of(system), medians, residuals() if learned is None else learned)
+    return _typicality(kind_of(system), medians, known_of(system, learned))
 
 
 def _typicality(
@@ -347,9 +391,14 @@ def without(name: str, learned: Residuals) -> Residuals:
 
 
 @cache
-def false_alarms() -> tuple[int, int]:
-    """Healthy systems that are called slow by what was learned from the others, and all such systems."""
-    learned = residuals()
+def false_alarms(path: str = "") -> tuple[int, int]:
+    """Healthy systems that are called slow by what was learned from the others, and all such systems.
+
+    path: a word of PATHS, for those that PCIe alone joins by that path.
+    """
+    learned = residuals(PCIE_FILE if path else RESIDUALS_FILE)
+    alike = tuple(one for one in learned.systems if path in ("", one.kind[2]))
+    learned = replace(learned, systems=alike or learned.systems)
     typicalities = [
         _typicality(system.kind, dict(system.medians), without(system.name, learned))
         for system in learned.systems

@@ -24,8 +24,18 @@ from ccbench.model.library.costs import (
     cost,
     protocols,
 )
-from ccbench.model.library.shapes import Shape, busy_nics, gpus_of_network, links_share, shapes
+from ccbench.model.library.shapes import (
+    PORTS_ONLY,
+    Shape,
+    busy_nics,
+    gpus_of_network,
+    links_share,
+    shapes,
+)
 from ccbench.units import format_seconds
+
+ON_PCIE = "pcie."
+"""Begins the names of constants that stand in for others where PCIe alone joins the GPUs of one node."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ def priced(
 ) -> LibraryPrices:
     """Prices of everything that ``request`` leaves open. Raises MachineError where there is nothing."""
     sizes = np.asarray(request.size_bytes, dtype=np.float64)
+    table = table_of(system, table)
     there = shapes(request.collective, system, request.version, request.traffic)
     no_switches = request.multicast_off or request.floating_8_bit
 
@@ -87,6 +98,18 @@ def priced(
             f"not on {system.name}; there are {menu}"
         )
     return LibraryPrices(options, launch_floor_seconds(system, request, table), len(sizes))
+
+
+def table_of(system: LibrarySystem, table: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the constants of ``table`` as they are for ``system``: on PCIe alone some have values of their own."""
+    if system.nodes > 1 or system.intra not in PORTS_ONLY:
+        return table
+    own = {
+        name.removeprefix(ON_PCIE): value
+        for name, value in table.items()
+        if name.startswith(ON_PCIE)
+    }
+    return {**table, **own, f"generation.{system.generation.value}": 1.0}
 
 
 def launch_floor_seconds(

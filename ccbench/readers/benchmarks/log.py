@@ -353,7 +353,8 @@ class StatedSystem:
     machine: a name for the run. devices: of one node, None where no machine was named. nodes: None where
     not said. network: as in the catalog of networks, or empty. source: what names the machine for
     predictions (a catalog name or a file), "" for none. ranks: None where not said. library, dtype: of
-    tables that name none, "" where not said.
+    tables that name none, "" where not said. path: what the output shows of the path between GPUs, by name:
+    ``channels`` (SHM or P2P), NCCL_P2P_LEVEL, NCCL_P2P_DISABLE.
     """
 
     machine: str = ""
@@ -364,6 +365,7 @@ class StatedSystem:
     ranks: int | None = None
     library: str = ""
     dtype: str = ""
+    path: tuple[tuple[str, str], ...] = ()
 
     def ranks_on(self, nodes: int | None) -> int | None:
         """The ranks given, else one per device of ``nodes``, of the nodes given, or of one; or None."""

@@ -1,0 +1,196 @@
+"""Levels and residuals of machines whose GPUs nothing but PCIe joins, from what the repository holds.
+
+    python -m benchmarks.score.pcie
+
+Rows of one node over PCIe in results/published, the tables of servers there that fall back to NCCL, and the large
+all_reduces of ``pcie_boxes.yaml``. A box is left out as a whole. Constants of all other links stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.score.descriptions import described
+from benchmarks.score.learning import fit
+from benchmarks.score.shipping import write_constants, write_residuals
+from benchmarks.score.validation import SystemErrors, residuals_of
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.model.library import LibraryRequest, LibrarySystem
+from ccbench.model.library.calibration import Observation
+from ccbench.model.library.constants import LEVELS, SHIPPED_FILE, LibraryConstants, shipped
+from ccbench.model.library.intervals import PATHS, PCIE_FILE, is_pcie_alone, kind_of
+from ccbench.model.library.paths import BOXES, PcieBox, system_of_box
+from ccbench.model.library.predictor import priced
+from ccbench.results.loading import SERVERS_FILE, published_folder
+from ccbench.results.systems import version_in
+
+LEARNED = tuple(level for level in LEVELS.values() if level.name.endswith("on PCIe"))
+LARGE_BYTES = 128 << 20
+"""Size that stands for the large all_reduces of boxes."""
+
+ONE_THREAD_EACH = "aiconfigurator"
+"""Sources whose tables have a thread for each GPU; of the others one launches on all."""
+
+FALLS_BACK = "SGLang 0.5.12"
+"""Its table of L40S is of a sound box, where its kernel does not run and NCCL does (README of the tables)."""
+
+ILL_BOX = "l40s-c"
+"""Its rows are a test of the verdict."""
+
+BOX_OF = {
+    "V100-PCIE-32GB": "v100-pcie-a",
+    "RTX 2080 Ti": "rtx-2080-ti-a",
+    "RTX 5090": "rtx-5090-a",
+    "RTX 4090": "rtx-4090-b",
+    "L40S": "l40s-c",
+}
+"""Box of ``pcie_boxes.yaml`` that published rows of these GPUs are of, where the number of GPUs does not tell."""
+
+SMALLER_BOX_OF = {("RTX 4090", 4): "rtx-4090-a", ("L40S", 2): "l40s-a"}
+
+Observed = Mapping[str, Sequence[Observation]]
+
+
+def observed() -> Observed:
+    """Return observations by box, of which those that stand for a whole sweep leave out the box's one figure."""
+    found: dict[str, list[Observation]] = defaultdict(list)
+    for box, observation in (*_published(), *_servers()):
+        found[box].append(observation)
+    for row in BOXES:
+        swept = {kind_of(observation.system)[2] for observation in found.get(row.box, ())}
+        if row.box != ILL_BOX and PATHS[row.path] not in swept:
+            found[row.box].append(_of_box(row))
+    return found
+
+
+def _published() -> Iterator[tuple[str, Observation]]:
+    for file in sorted(published_folder().glob("*.parquet")):
+        rows = pd.read_parquet(file)
+        joined = rows["interconnect"].str.contains("pcie", case=False) & (rows["nodes"] == 1)
+        rows = rows[joined & (rows["size_bytes"] > 0) & (rows["ranks"] > 1)]
+        keys = ["gpu", "interconnect", "ranks", "source", "library_version"]
+        for (gpu, words, ranks, source, version), group in rows.groupby(keys):
+            system = described(gpu, int(ranks), 1, words, "")
+            box = SMALLER_BOX_OF.get((gpu, int(ranks)), BOX_OF.get(gpu))
+            for observation in _of_rows(group, system, source, version):
+                if box and box != ILL_BOX and is_pcie_alone(system):
+                    yield box, observation
+
+
+def _servers() -> Iterator[tuple[str, Observation]]:
+    rows = pd.read_parquet(published_folder() / SERVERS_FILE)
+    rows = rows[(rows["backend_version"] == FALLS_BACK) & (rows["machine"] == "l40s")]
+    for ranks, group in rows[(rows["mode"] == "graph") & (rows["ranks"] > 2)].groupby("ranks"):
+        system = described("L40S", int(ranks), 1, "pcie4", "")
+        for observation in _of_rows(group, system, ONE_THREAD_EACH, ""):
+            yield "l40s-b", observation
+
+
+def _of_rows(
+    rows: pd.DataFrame, system: LibrarySystem, source: str, version: str
+) -> Iterator[Observation]:
+    """Yield an observation for each curve of ``rows``, which are of one system and source."""
+    launched_on = 1 if ONE_THREAD_EACH in source else system.ranks
+    keys = ["collective", "dtype", "in_place", "algorithm", "protocol"]
+    words: Any
+    for words, curve in rows.groupby(keys):
+        collective, dtype, in_place, algorithm, protocol = words
+        request = LibraryRequest(
+            collective,
+            tuple(map(int, curve["size_bytes"])),
+            algorithm="default" if source == ONE_THREAD_EACH else algorithm,
+            protocol=protocol,
+            item_bytes=ITEM_BYTES[dtype],
+            in_place=bool(in_place),
+            gpus_per_process=launched_on,
+            version=version_in(version),
+        )
+        yield Observation(system, request, tuple(curve["median_seconds"]))
+
+
+def _of_box(box: PcieBox) -> Observation:
+    """Return the one figure of a box: all_reduces of LARGE_BYTES."""
+    factor = COLLECTIVES["all_reduce"].bus_factor(box.ranks)
+    seconds = LARGE_BYTES * factor / (box.busbw * 1e9)
+    return Observation(
+        system_of_box(box), LibraryRequest("all_reduce", (LARGE_BYTES,)), (seconds,)
+    )
+
+
+def learned(observations: Observed, without: str = "") -> LibraryConstants:
+    """Return the shipped constants with levels of PCIe learned from all boxes but one."""
+    known = shipped()
+    free = {level.name for level in LEARNED}
+    learned = fit(
+        [
+            observation
+            for box, of_box in observations.items()
+            if box != without
+            for observation in of_box
+        ],
+        known.learned_on,
+        free=LEARNED,
+        fixed={name: scale for name, scale in known.levels if name not in free},
+    )
+    # What the others were learned on is known as before; of PCIe alone the names of its boxes' GPUs are not.
+    return replace(learned, domain=known.domain)
+
+
+def left_out(observations: Observed) -> list[SystemErrors]:
+    """Return the errors of every box and path, as predicted with what the others taught."""
+    tested = []
+    for box, of_box in observations.items():
+        table = learned(observations, box).table
+        for path in dict.fromkeys(kind_of(observation.system)[2] for observation in of_box):
+            mine = [one for one in of_box if kind_of(one.system)[2] == path]
+            tested.append(_errors(box, mine, table))
+    return tested
+
+
+def _errors(
+    box: str, observations: Sequence[Observation], table: Mapping[str, float]
+) -> SystemErrors:
+    sizes, ratios, shares = [], [], []
+    for observation in observations:
+        prices = priced(observation.system, observation.request, table)
+        seconds, best = prices.seconds, prices.best
+        moving = [prices.options[place].bandwidth_seconds[at] for at, place in enumerate(best)]
+        sizes.append(np.array(observation.request.size_bytes, np.int64))
+        ratios.append(np.log(np.asarray(observation.seconds) / seconds))
+        shares.append(np.asarray(moving) / seconds)
+    system = observations[0].system
+    named = replace(system, name=f"{box}, {system.name}")
+    return SystemErrors(
+        named, (), "", np.concatenate(sizes), np.concatenate(ratios), np.concatenate(shares)
+    )
+
+
+def main() -> None:
+    """Learn, and write both files."""
+    observations = observed()
+    points = sum(len(one.seconds) for of_box in observations.values() for one in of_box)
+    words = f"{len(observations)} boxes with PCIe alone, {points} points, {date.today().isoformat()}"
+    constants = learned(observations)
+    tested = left_out(observations)
+    for one in tested:
+        off = 100 * float(np.median(np.abs(np.expm1(-one.log_ratios))))
+        print(
+            f"{one.system.name:60s} {one.system.path.value:28s} {len(one.log_ratios):4d} {off:6.1f} %"
+        )
+    write_constants(
+        constants, SHIPPED_FILE, f"{shipped().learned_on.partition('; ')[0]}; {words}"
+    )
+    write_residuals(residuals_of(tested), Path(PCIE_FILE), words)
+
+
+if __name__ == "__main__":
+    main()

@@ -263,6 +263,7 @@ def intervals(
     origin = _origin(kind, basis.systems) + "; by sizes as far from a measured one" * bool(
         octaves
     )
+    origin += f"; {path}" if (path := system.origins.get("path")) else ""
     few = (
         1 + BEYOND_EXTREMES / len(basis.systems) if is_pcie_alone(system) and not octaves else 1
     )

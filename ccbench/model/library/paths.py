@@ -73,7 +73,13 @@ def pcie_path(
         )
     if few and not level and host is HostProcessor.UNKNOWN:
         return PciePath.UNKNOWN, f"two GPUs {too_far} apart: direct on AMD's processors alone"
-    return PciePath.HOST, f"a ring crosses {too_far}, and NCCL goes directly up to {allowed}"
+    knob = (
+        "NCCL_P2P_LEVEL=SYS changes that, mostly for the better, for all_to_all for the worse"
+    )
+    return (
+        PciePath.HOST,
+        f"a ring crosses {too_far}, and NCCL goes directly up to {allowed}; {knob}",
+    )
 
 
 def peer_access(facts: Mapping[str, Any], gpus: int) -> bool | None:

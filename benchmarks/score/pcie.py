@@ -1,6 +1,7 @@
 """Levels and residuals of machines whose GPUs nothing but PCIe joins, from what the repository holds.
 
-    python -m benchmarks.score.pcie
+    python -m benchmarks.score.pcie           # what is below
+    python -m benchmarks.score.pcie groups    # residuals of groups of boards that no level was learned on
 
 Rows of one node over PCIe in results/published, the tables of servers there that fall back to NCCL, and the large
 all_reduces of ``pcie_boxes.yaml``. A box is left out as a whole. Constants of all other links stay as they are.
@@ -8,6 +9,7 @@ all_reduces of ``pcie_boxes.yaml``. A box is left out as a whole. Constants of a
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +29,14 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
 from ccbench.model.library.constants import LEVELS, SHIPPED_FILE, LibraryConstants, shipped
-from ccbench.model.library.intervals import PATHS, PCIE_FILE, is_pcie_alone, kind_of
+from ccbench.model.library.intervals import (
+    PATHS,
+    PCIE_FILE,
+    RESIDUALS_FILE,
+    is_pcie_alone,
+    kind_of,
+    residuals,
+)
 from ccbench.model.library.paths import BOXES, PcieBox, system_of_box
 from ccbench.model.library.predictor import priced
 from ccbench.results.loading import SERVERS_FILE, published_folder
@@ -76,14 +85,47 @@ def _published() -> Iterator[tuple[str, Observation]]:
     for file in sorted(published_folder().glob("*.parquet")):
         rows = pd.read_parquet(file)
         joined = rows["interconnect"].str.contains("pcie", case=False) & (rows["nodes"] == 1)
-        rows = rows[joined & (rows["size_bytes"] > 0) & (rows["ranks"] > 1)]
-        keys = ["gpu", "interconnect", "ranks", "source", "library_version"]
-        for (gpu, words, ranks, source, version), group in rows.groupby(keys):
-            system = described(gpu, int(ranks), 1, words, "")
-            box = SMALLER_BOX_OF.get((gpu, int(ranks)), BOX_OF.get(gpu))
-            for observation in _of_rows(group, system, source, version):
-                if box and box != ILL_BOX and is_pcie_alone(system):
-                    yield box, observation
+        for (gpu, ranks), observation in _by_system(rows[joined]):
+            box = SMALLER_BOX_OF.get((gpu, ranks), BOX_OF.get(gpu))
+            if box and box != ILL_BOX and is_pcie_alone(observation.system):
+                yield box, observation
+
+
+def _by_system(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, int], Observation]]:
+    """Yield GPU and ranks with each observation of ``rows``, which are of one node."""
+    rows = rows[(rows["size_bytes"] > 0) & (rows["ranks"] > 1)]
+    keys = ["gpu", "interconnect", "ranks", "source", "library_version"]
+    key: Any
+    for key, group in rows.groupby(keys):
+        gpu, words, ranks, source, version = key
+        system = described(gpu, int(ranks), 1, words, "")
+        for observation in _of_rows(group, system, source, version):
+            yield (gpu, int(ranks)), observation
+
+
+def groups() -> Observed:
+    """Return observations of groups of GPUs of NVLink boards, by GPU and ranks, of ONE_THREAD_EACH's tables."""
+    found: dict[str, list[Observation]] = defaultdict(list)
+    for file in sorted(published_folder().glob("*.parquet")):
+        rows = pd.read_parquet(file)
+        rows = rows[rows["source"].str.contains(ONE_THREAD_EACH) & (rows["nodes"] == 1)]
+        for (gpu, ranks), observation in _by_system(rows):
+            if not is_pcie_alone(observation.system):
+                found[f"{ONE_THREAD_EACH} {gpu} x{ranks}"].append(observation)
+    return found
+
+
+def join_groups() -> None:
+    """Add residuals of ``groups``, of which the shipped levels know nothing, to those of other systems."""
+    table = shipped().table
+    tested = [_errors(name, of_group, table) for name, of_group in groups().items()]
+    for one in tested:
+        _say(one)
+    others = [one for one in residuals().systems if ONE_THREAD_EACH not in one.name]
+    more = replace(residuals(), systems=(*others, *residuals_of(tested).systems))
+    learned_on = shipped().learned_on.partition("; ")[0]
+    words = f"{len(others)} systems of {learned_on}; {len(tested)} groups of GPUs of boards"
+    write_residuals(more, RESIDUALS_FILE, words)
 
 
 def _servers() -> Iterator[tuple[str, Observation]]:
@@ -174,6 +216,12 @@ def _errors(
     )
 
 
+def _say(one: SystemErrors) -> None:
+    off = 100 * float(np.median(np.abs(np.expm1(-one.log_ratios))))
+    path = one.system.path.value
+    print(f"{one.system.name:60s} {path:28s} {len(one.log_ratios):4d} {off:6.1f} %")
+
+
 def main() -> None:
     """Learn, and write both files."""
     observations = observed()
@@ -182,10 +230,7 @@ def main() -> None:
     constants = learned(observations)
     tested = left_out(observations)
     for one in tested:
-        off = 100 * float(np.median(np.abs(np.expm1(-one.log_ratios))))
-        print(
-            f"{one.system.name:60s} {one.system.path.value:28s} {len(one.log_ratios):4d} {off:6.1f} %"
-        )
+        _say(one)
     write_constants(
         constants, SHIPPED_FILE, f"{shipped().learned_on.partition('; ')[0]}; {words}"
     )
@@ -193,4 +238,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    join_groups() if sys.argv[1:] == ["groups"] else main()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +145,14 @@ class Cost:
             max(self.latency_seconds, launch_seconds)
             + self.fill_seconds
             + self.bandwidth_seconds
+        )
+
+    def slower(self, factor: float) -> Cost:
+        """Return the cost where transfers inside a node take ``factor`` times as long."""
+        return replace(
+            self,
+            inside_rate=self.inside_rate / factor,
+            bandwidth_seconds=self.bandwidth_seconds * factor,
         )
 
     @property

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.cases.axes import UNEVEN
 from ccbench.errors import MachineError
-from ccbench.model.library import LibraryPoint, LibraryRequest, LibrarySystem
+from ccbench.model.library import Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.library.constants import LibraryConstants, reasons, shipped
 from ccbench.model.library.costs import (
     HANDSHAKES,
@@ -83,8 +84,9 @@ def priced(
             request.algorithm == "default" and shape.unasked
         )
 
+    beside = copied_beside(system, request, table)
     options = tuple(
-        cost(shape, protocol, system, sizes, table)
+        cost(shape, protocol, system, sizes, table).slower(beside)
         for shape in filter(allowed, there)
         for protocol in protocols(shape, system)
         if request.protocol in ("default", protocol)
@@ -98,6 +100,31 @@ def priced(
             f"not on {system.name}; there are {menu}"
         )
     return LibraryPrices(options, launch_floor_seconds(system, request, table), len(sizes))
+
+
+WITH_OWN_BLOCK = ("all_gather", "reduce_scatter", "all_to_all", UNEVEN)
+"""Collectives in which a rank copies a block of its own, out of place."""
+
+WHOLE_BOARD = 8
+"""GPUs of a board, of which efficiencies of switched links are: they hold what is copied beside."""
+
+
+def copied_beside(
+    system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]
+) -> float:
+    """Return how much longer transfers take on few GPUs behind switches than on a whole board.
+
+    A kernel copies a rank's own block, one of n, while it sends the n - 1 others: half of the work of two ranks, an
+    eighth of that of eight. Over slower links the copy is hidden.
+    """
+    ranks = system.ranks_per_node
+    if system.nodes > 1 or system.intra is not Intra.NVSWITCH or not 1 < ranks < WHOLE_BOARD:
+        return 1.0
+    reduced = request.collective == "all_reduce"
+    if not reduced and (request.in_place or request.collective not in WITH_OWN_BLOCK):
+        return 1.0
+    copied = table["own_block_reduced" if reduced else "own_block"]
+    return (1.0 + copied / (ranks - 1)) / (1.0 + copied / (WHOLE_BOARD - 1))
 
 
 def table_of(system: LibrarySystem, table: Mapping[str, float]) -> Mapping[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -132,6 +133,7 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
     settings: of the run; the options of this module are taken out, the ranks of -g and -t put in.
     """
     from ccbench.cases.axes import AXIS
+    from ccbench.suite.functions import normal_word
     from ccbench.suite.model import load_suite
     from ccbench.suite.narrowing import narrowed, sweep_of
 
@@ -152,16 +154,20 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
                 f"-g, -t: {ranks} ranks, and --ranks {settings['ranks']}; leave one of them out"
             )
         settings["ranks"] = ranks
-    if options["callables"]:
-        _add_callables(options, settings)
+    calls = options["callables"] = tuple(map(normal_word, options["callables"]))
+    if calls:
+        _add_callables(options, settings, not collective)
     varied = varied_of(options["vary"])
-    narrowing = narrowing_of(options)
+    narrowing = replace(narrowing_of(options), functions=calls)
     if varied is not None:
         narrowing = _varied(narrowing, varied)
         settings["vary"] = f"{varied.axis}={varied.base}"
         settings["backends"] = varied.backends or settings["backends"]
         # Whoever names a library on the command line lets ranks load it.
         settings["allow_libraries"] |= bool(varied.variants)
+    # Whoever names a function on the command line lets ranks run it.
+    named = narrowing.sweep.get("algorithm", ())
+    settings["callables"] = (*calls, *named)
     suite = (
         sweep_of(collective, narrowing) if collective else narrowed(load_suite(name), narrowing)
     )
@@ -178,38 +184,16 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
     return suite, notes
 
 
-def _add_callables(options: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Measure callables: alone, or beside the default of the backends that are named."""
-    from ccbench.cases.axes import CALLABLE
-    from ccbench.cases.callables import tensors_of
-    from ccbench.cases.capabilities import backend_names, capabilities_of
+def _add_callables(options: dict[str, Any], settings: dict[str, Any], in_suite: bool) -> None:
+    """Measure callables: alone, beside what a suite has, or beside the algorithms and backends that are named."""
+    from ccbench.suite.functions import backend_of
 
-    by_tensors = {
-        tensors: name for name in backend_names() for tensors in capabilities_of(name).callables
-    }
-    named = settings["backends"]
-    backends = [*(named or ())]
-    for word in options["callables"]:
-        file = Path(word.rpartition(":")[0])
-        if not CALLABLE.fullmatch(word):
-            raise UsageError(
-                f"--call: {word!r} is no FILE.py:FUNCTION, of letters, digits and . / + - _ alone"
-            )
-        try:
-            compile(file.read_bytes(), file, "exec")
-        except OSError as problem:
-            raise UsageError(f"--call: {file}: cannot be read: {problem.strerror}") from None
-        except SyntaxError as problem:
-            raise UsageError(f"--call: {file}:{problem.lineno}: {problem.msg}") from None
-        tensors = tensors_of(file)
-        if tensors not in by_tensors:
-            raise UsageError(
-                f"--call: {file}: TENSORS is {tensors!r}, expected one of {', '.join(by_tensors)}"
-            )
-        backends.append(by_tensors[tensors])
-    if named and not options["algorithm"]:
-        options["algorithm"] = ("default",)
-    settings["backends"] = tuple(dict.fromkeys(backends))
+    takers = map(backend_of, options["callables"])
+    if named := settings["backends"]:
+        settings["backends"] = tuple(dict.fromkeys((*named, *takers)))
+        options["algorithm"] = options["algorithm"] or ("default",) * (not in_suite)
+    elif not in_suite and not options["algorithm"]:
+        settings["backends"] = tuple(dict.fromkeys(takers))
 
 
 def _varied(narrowing: Narrowing, varied: Varied) -> Narrowing:
@@ -239,6 +223,7 @@ def narrowing_of(options: Mapping[str, Any]) -> Narrowing:
     """Keys of a sweep and of its sampling, as a suite's file has them, of this module's options."""
     from ccbench.cases.axes import REGISTRATIONS
     from ccbench.readers.benchmarks.words import collective_name, dtype_name
+    from ccbench.suite.functions import normal_word
     from ccbench.suite.narrowing import Narrowing
 
     def words(name: str) -> list[str]:
@@ -262,7 +247,7 @@ def narrowing_of(options: Mapping[str, Any]) -> Narrowing:
         "size": sizes,
         "dtype": list(map(dtype_name, words("dtype"))),
         "op": ["premulsum" if word == "mulsum" else word for word in words("op")],
-        "algorithm": [*words("algorithm"), *options["callables"]],
+        "algorithm": [*map(normal_word, words("algorithm"))],
         "root": int(root) if root and root.isdecimal() else root,
         "registration": [REGISTRATIONS[options["registered"] or 0]]
         * (options["registered"] is not None),
@@ -287,6 +272,7 @@ def save_suite(suite: Suite, settings: Mapping[str, Any], file: Path) -> None:
     """Write ``suite`` with the ranks and backends of the command line, the command in a comment above it."""
     from ccbench.cli.output import check_writable, leave, say
     from ccbench.documents import yaml_text
+    from ccbench.suite.functions import normal_word
     from ccbench.suite.narrowing import as_written
 
     check_writable(file, "--save")
@@ -294,6 +280,11 @@ def save_suite(suite: Suite, settings: Mapping[str, Any], file: Path) -> None:
     if settings["backends"]:
         document = {"backends": list(settings["backends"]), **document}
     own = {"ranks": settings["ranks"]} if settings["ranks"] else {}
+    # Files of functions are found from the suite's folder on.
+    up = Path(os.path.relpath(".", file.parent))
+    for sweep in document["sweep"]:
+        if words := sweep.get("algorithm"):
+            sweep["algorithm"] = [normal_word(word, up) for word in words]
     # People write one value without a list.
     document["sweep"] = [
         {

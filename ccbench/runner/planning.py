@@ -29,7 +29,7 @@ from ccbench.machine.host import available_memory_bytes, usable_cores
 from ccbench.model.cluster import cluster_of
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.results.loading import RESULTS
-from ccbench.runner.variants import planned_variants
+from ccbench.runner.variants import planned_variants, refuse_functions
 from ccbench.schedules import added_algorithms, algorithm_row, parse_algorithm, schedule_for
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -73,7 +73,8 @@ class RunOptions:
     racks: a file of the racks, or leaf switches, of the hosts, as ``topology.racks`` reads it.
     reading_modules: what the caller shows results with, to be imported while the first ranks start.
     guides: by a suite's verdict, who is asked what to go on with whenever a rank was lost or nothing is left.
-    allow_libraries: ranks may load and start the files that variants of the suite name.
+    allow_libraries: ranks may load and start the files that the suite names, in variants and as functions.
+    callables: functions of files that the command line names, which may run.
     vary: axis whose values are to be compared and the one that the others are compared with, algorithm=ring.
     oversubscribe: run more ranks than processors, and cases beyond the memory, as far as they run.
     """
@@ -98,6 +99,7 @@ class RunOptions:
     reading_modules: tuple[str, ...] = ()
     guides: Mapping[str, Guide] = field(default_factory=dict)
     allow_libraries: bool = False
+    callables: tuple[str, ...] = ()
     vary: str = ""
     oversubscribe: bool = False
 
@@ -178,7 +180,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
 
     UsageError for what cannot be in the suite, the options, or the variables of the kernels that it runs.
     """
-    from ccbench.suite.expansion import ExpansionContext, expand, left_out
+    from ccbench.suite.expansion import ExpansionContext, expand, left_out, sweeps_elsewhere
 
     _refuse_unequal_nodes(suite, options)
     suite = as_asked(suite, options)
@@ -215,6 +217,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         added={(row.collective, row.name) for row in added_algorithms()},
     )
     away = bool(options.launch or options.launched_by or elsewhere)
+    if not (options.allow_libraries or options.only_plan):
+        refuse_functions(suite, options.callables)
     suite, unread = planned_variants(suite, away, options.allow_libraries, options.only_plan)
     cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases, gpus if simulated else None, options)
@@ -223,6 +227,9 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     # Of a choice nobody asked for the rest.
     absent = {} if options.only else left_out(suite, context)
     remarks = [f"{count} more cases left out: {why}" for why, count in absent.items()]
+    dropped, only_for = sweeps_elsewhere(suite, context)
+    if dropped and not options.only:
+        remarks += [f"{plural(dropped, 'sweep')} left out: for {only_for}"]
     unsupported = Counter(
         f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()
     )
@@ -248,6 +255,8 @@ def _priced_on(options: RunOptions) -> PredictionContext | None:
 
 def as_asked(suite: Suite, options: RunOptions) -> Suite:
     """Return ``suite`` with the process models of the command line and the backends that join it."""
+    from ccbench.suite.functions import functions_of
+
     if options.processes:
         models = PROCESSES if options.processes == "all" else (options.processes,)
         sweeps = tuple(block.model_copy(update={"processes": models}) for block in suite.sweep)
@@ -255,6 +264,7 @@ def as_asked(suite: Suite, options: RunOptions) -> Suite:
     joining = [
         name for name in suite.where_installed if not unavailable(open_backend(name), options)
     ]
+    joining += [name for sweep in suite.sweep for name in functions_of(sweep).values()]
     return suite.model_copy(
         update={"backends": tuple(dict.fromkeys((*suite.backends, *joining)))}
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ccbench.cases.axes import Variant
@@ -121,6 +122,20 @@ def refuse_variants(suite: Suite, elsewhere: bool = False, allowed: bool = False
                 ("variants", variant.name),
                 f"has the ranks load files that the suite names; {cure}",
             )
+
+
+def refuse_functions(suite: Suite, allowed: Collection[str]) -> None:
+    """Raise SuiteError for a function of a file that the suite names, and that is not among those ``allowed``."""
+    from ccbench.suite.functions import functions_of
+
+    for index, sweep in enumerate(suite.sweep):
+        for word in functions_of(sweep):
+            if word not in allowed:
+                cure = f"if you trust this suite, run it with {ALLOW}"
+                raise suite.origin.error(
+                    ("sweep", index, "algorithm"),
+                    f"has the ranks run {word}, which the suite names; {cure}",
+                )
 
 
 def planned_variants(

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ccbench.cases.axes import AXIS, CALLABLE, NO_ROOT, OVERLAP, Axis, Case, Variant
+from ccbench.cases.axes import AXIS, NO_ROOT, OVERLAP, Axis, Case, Variant
 from ccbench.cases.capabilities import backend_names, backends_of_auto, capabilities_of
 from ccbench.collectives import SETUPS, Collective, collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
+from ccbench.suite.functions import functions_of
 from ccbench.suite.grouping import why_no_groups, works
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, SWEPT, Suite, Sweep
 from ccbench.suite.readers import MOST_POINTS, MOST_RANKS, Range, size_points
@@ -225,6 +226,14 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
     return selected(cases, context.only)
 
 
+def sweeps_elsewhere(suite: Suite, context: ExpansionContext) -> tuple[int, str]:
+    """Return the number of sweeps that are for other backends alone, and these."""
+    dropped = [each for each in suite.sweep if not _sweep_backends(suite, each, context)]
+    names = (name for each in dropped for name in each.backends)
+    named = dict.fromkeys(name for name in names if not capabilities_of(name).callables)
+    return len(dropped), ", ".join(named)
+
+
 def left_out(suite: Suite, context: ExpansionContext) -> Counter[str]:
     """Number of cases that ``expand`` leaves out, by reason; equal ones count as often as asked for."""
     counts: Counter[str] = Counter()
@@ -241,8 +250,13 @@ def _backends(suite: Suite, context: ExpansionContext) -> tuple[str, ...]:
 
 
 def _sweep_backends(suite: Suite, sweep: Sweep, context: ExpansionContext) -> tuple[str, ...]:
-    """Of the suite's backends those that this sweep is for."""
-    return tuple(name for name in _backends(suite, context) if name in sweep.backends)
+    """Of the suite's backends those that this sweep is for, and those that run the functions it names."""
+    takers = {*functions_of(sweep).values()}
+    return tuple(
+        name
+        for name in _backends(suite, context)
+        if name in (takers if capabilities_of(name).callables else sweep.backends)
+    )
 
 
 def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
@@ -288,10 +302,12 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             if sweep.algorithm == ("default",) and not added
             else context.algorithms_of(backend, name)
         )
-        default: tuple[str, ...] = ("default",)
+        algorithms = _algorithms(sweep, offered, name, added)
         if capabilities_of(backend).callables:
-            offered, default = tuple(filter(CALLABLE.fullmatch, sweep.algorithm)), ()
-        algorithms = _algorithms(sweep, offered, name, added, default)
+            functions = functions_of(sweep).items()
+            algorithms = _Values([word for word, taker in functions if taker == backend])
+            # Without a GPU functions run outside of graphs.
+            modes = replace(modes, has=modes.has or [("streaming", "")])
         values = {
             axis.name: _values(axis, sweep, backend, row)
             for axis in SWEPT
@@ -326,10 +342,11 @@ def _algorithms(
     offered: Sequence[str],
     collective: str,
     added: Collection[str],
-    default: Sequence[str],
 ) -> _Values:
-    bases = {*default, *map(_base, offered)}
-    everything = {"all": offered or default}
+    bases = {"default", *map(_base, offered)}
+    everything = {"all": offered or ("default",)}
+    # Functions are for the backends that run them, which run nothing else.
+    everything |= dict.fromkeys(functions_of(sweep), ())
     requested = [
         algorithm for word in sweep.algorithm for algorithm in everything.get(word, (word,))
     ]
@@ -380,15 +397,16 @@ def _works(sweep: Sweep, backend: str, row: Collective, ranks: int, nodes: int) 
 
 
 def _base(algorithm: str) -> str:
-    whole = algorithm.startswith(MPI_PREFIX) or CALLABLE.fullmatch(algorithm)
-    return algorithm if whole else algorithm.split(":", 1)[0]
+    return algorithm if algorithm.startswith(MPI_PREFIX) else algorithm.split(":", 1)[0]
 
 
 def _check_algorithms(
     suite: Suite, index: int, sweep: Sweep, context: ExpansionContext
 ) -> None:
     """Refuse a name that no backend in sight offers for any of the sweep's collectives."""
-    named = [name for name in sweep.algorithm if name not in ("all", "default")]
+    named = [
+        name for name in sweep.algorithm if name not in ("all", "default", *functions_of(sweep))
+    ]
     if not named:
         return
     backends = _sweep_backends(suite, sweep, context) or sweep.backends
@@ -412,8 +430,6 @@ def _check_algorithms(
 def _offered(backends: Iterable[str], sweep: Sweep, context: ExpansionContext) -> set[str]:
     bases: set[str] = set()
     for backend, name in product(backends, sweep.collective):
-        if capabilities_of(backend).callables:
-            bases.update(filter(CALLABLE.fullmatch, sweep.algorithm))
         # A backend that cannot even be asked offers nothing here.
         with suppress(CcbenchError):
             bases.update(map(_base, context.algorithms_of(backend, name)))
@@ -428,9 +444,9 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
     nothing = (
         f"nothing is left to run on {backends} with {ranks} rank{'' if ranks == '1' else 's'}"
     )
-    named = dict.fromkeys(name for sweep in suite.sweep for name in sweep.backends)
-    if not {*_backends(suite, context)} & {*named}:
-        return f"{nothing}: its sweeps are for {', '.join(named)}"
+    dropped, elsewhere = sweeps_elsewhere(suite, context)
+    if dropped == len(suite.sweep):
+        return f"{nothing}: its sweeps are for {elsewhere}"
     sweeps = (
         (sweep, count) for sweep in suite.sweep for count in _rank_counts(sweep, context)[:8]
     )

@@ -31,6 +31,7 @@ from ccbench.errors import CcbenchError, SuiteError
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import grouping
 from ccbench.suite.accuracy import ACCURACY
+from ccbench.suite.functions import in_folder
 from ccbench.suite.readers import (
     DEFAULT_SIZES,
     MOST_RANKS,
@@ -412,7 +413,7 @@ def load_suite(path_or_name: str | Path) -> Suite:
         raise SuiteError(
             f"{_place(path)}: cannot be read ({problem.strerror}); check the file"
         ) from None
-    return read_suite(content, place=_place(path), name=path.stem)
+    return in_folder(read_suite(content, place=_place(path), name=path.stem), path.parent)
 
 
 def suite_file(path_or_name: str | Path) -> Path:

@@ -8,8 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ccbench.cases.capabilities import backend_names, capabilities_of
 from ccbench.documents import FileOrigin, Steps
 from ccbench.errors import CcbenchError, UsageError
+from ccbench.suite.functions import backend_of
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep, first_error
 from ccbench.units import suggestion
 
@@ -26,6 +28,7 @@ OPTIONS = {
 class Narrowing:
     """Words of a command line in place of a suite: collectives to keep, keys of sweeps and of sampling, variants.
 
+    functions: of files, that a suite measures beside what it has: in its sweeps for such devices, or in all.
     Empty mappings and tuples leave everything as the suite has it.
     """
 
@@ -33,6 +36,7 @@ class Narrowing:
     sweep: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
     variants: Mapping[str, Any] = field(default_factory=dict)
+    functions: tuple[str, ...] = ()
 
 
 class _CommandLine(FileOrigin):
@@ -52,6 +56,8 @@ def sweep_of(collective: str, narrowing: Narrowing) -> Suite:
     """Suite of one collective, in both placements where it has two, as nccl-tests measures it."""
     placements = ["out_of_place", *["in_place"] * (collective in IN_PLACE_COLLECTIVES)]
     sweep = {"collective": collective, "placement": placements, **narrowing.sweep}
+    if narrowing.functions:
+        sweep["algorithm"] = [*narrowing.sweep.get("algorithm", ()), *narrowing.functions]
     return _checked(
         {
             "suite": collective,
@@ -79,6 +85,16 @@ def narrowed(suite: Suite, narrowing: Narrowing) -> Suite:
     for sweep in document["sweep"]:
         names = [name for name in sweep["collective"] if not kept or name in kept]
         sweeps += [{**sweep, **narrowing.sweep, "collective": names}] * bool(names)
+    for word in narrowing.functions:
+        on_gpus = capabilities_of(backend_of(word)).on_gpus
+        alike = [
+            sweep
+            for sweep in sweeps
+            for name in sweep.get("backends", backend_names())
+            if capabilities_of(name).on_gpus == on_gpus
+        ]
+        for sweep in alike or sweeps:
+            sweep["algorithm"] = [*sweep.get("algorithm", ["default"]), word]
     sampling = {**document.get("sampling", {}), **narrowing.sampling}
     variants = dict(narrowing.variants) or document.get("variants", {})
     return _checked({**document, "sweep": sweeps, "sampling": sampling, "variants": variants})

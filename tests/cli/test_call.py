@@ -230,3 +230,23 @@ def test_what_is_no_callable_is_refused(tmp_path: Path) -> None:
     assert "takes jax, and call has numpy, torch" in str(
         backend.refused(case_of("call", "all_reduce", f"{file}:f", 2))
     )
+
+
+def test_a_function_of_a_suite_is_found_beside_it_and_runs_where_that_is_allowed(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    (tmp_path / "own.yaml").write_text(
+        "sweep: {collective: all_reduce, algorithm: mine.py:right, size: 64, ranks: 2}"
+    )
+    words = [
+        "run",
+        str(tmp_path / "own.yaml"),
+        "-q",
+        "--no-report",
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    assert "run it with --allow-libraries" in ccbench(*words).refused.err
+    assert ccbench(*words, "--allow-libraries").code == 0
+    assert load_run(tmp_path / "out").table.to_pylist()[0]["status"] == Status.OK

@@ -231,6 +231,17 @@ def test_what_a_command_line_names_exists_or_is_made_above_it(page: Path) -> Non
         made |= {word for before, word in pairwise(words) if before in OUTPUTS}
 
 
+def test_every_run_on_the_page_of_backends_can_be_planned(
+    ccbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    page = (CHECKOUT / "docs/backends.md").read_text(encoding="utf-8")
+    runs = re.findall(r"ccbench (run [^`]+)", page)
+    assert runs
+    for line in runs:
+        assert "cases, at most" in ccbench(*shlex.split(line), "--plan").done.out
+
+
 TARGETS = re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE)
 EXTRAS = re.findall(
     r"^([\w-]+) = \[$|^([\w-]+) = \[\"",

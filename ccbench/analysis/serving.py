@@ -44,6 +44,11 @@ class Fastest:
     rivals: int
     published: Timing | None
 
+    @property
+    def times_published(self) -> float | None:
+        """The winner's time as a multiple of the best published."""
+        return self.p50_seconds / self.published.median_seconds if self.published else None
+
 
 @dataclass(frozen=True)
 class Winners:
@@ -75,7 +80,8 @@ class Winners:
 
 def answers_of(timings: Sequence[Timing], best: Best) -> list[Winners]:
     """Return the answer of each situation, all_reduce and graphs first; without machines that were ill."""
-    situations = grouped(_sound(timings), lambda timing: timing.situation)
+    kept = (timing for timing in sound(timings) if timing.kept)
+    situations = grouped(kept, lambda timing: timing.situation)
 
     def order(situation: Situation) -> tuple[bool, bool, Situation]:
         return situation.collective != "all_reduce", situation.mode != "graph", situation
@@ -92,14 +98,14 @@ def best_published(runs: Sequence[Run]) -> Best:
     if len(devices) != 1 or any(run.is_published for run in runs):
         return {}
     timings = sorted(
-        _sound(timings_of([load_published(SERVERS)])), key=lambda timing: -timing.median_seconds
+        sound(timings_of([load_published(SERVERS)])), key=lambda timing: -timing.median_seconds
     )
     return {_work(timing): timing for timing in timings if timing.situation.place in devices}
 
 
-def _sound(timings: Sequence[Timing]) -> Iterator[Timing]:
-    """Timings that may be advised, without flags that nobody knows: those are of a machine that was ill."""
-    return (timing for timing in timings if timing.kept and {*timing.flags} <= {*Flag})
+def sound(timings: Sequence[Timing]) -> list[Timing]:
+    """Return ``timings`` without those that have flags that nobody knows: the machine was ill."""
+    return [timing for timing in timings if {*timing.flags} <= {*Flag}]
 
 
 def _work(timing: Timing) -> tuple[Situation, int]:

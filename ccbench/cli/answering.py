@@ -66,12 +66,11 @@ def _table(titles: Sequence[str], rows: Iterable[tuple[str, ...]]) -> Iterator[s
 
 
 def _row(each: Fastest) -> tuple[str, ...]:
-    best, tail = each.published, each.p99_seconds
-    beside = ""
+    best, beside = each.published, ""
     if best is not None:
-        ratio = each.p50_seconds / best.median_seconds
-        beside = f"{ratio:.2f} ({best.version}, {best.situation.mode})"
-    seconds = [format_seconds(time) if time else "" for time in (each.p50_seconds, tail)]
+        beside = f"{each.times_published:.2f} ({best.version}, {best.situation.mode})"
+    times = (each.p50_seconds, each.p99_seconds)
+    seconds = [format_seconds(time) if time else "" for time in times]
     return format_size(each.size_bytes), each.name, *seconds, beside
 
 
@@ -86,14 +85,29 @@ def layer_row(answer: Winners, hidden: int, count: int) -> tuple[str, ...]:
     return *words, *times, "between " * (ends[0] != ends[1]) + _sizes(ends, " and ")
 
 
-def answer_document(answers: Iterable[Winners]) -> list[dict[str, Any]]:
-    """``answers`` as JSON: by situation a sentence and, by size, the winner with its times in seconds."""
-    names = ("size_bytes", "name", "p50_seconds", "p99_seconds")
+def layer_document(answer: Winners, hidden: int, count: int) -> dict[str, Any]:
+    """Return what ``layer_row`` shows, as JSON; times are null where the size is outside of what was measured."""
+    size = count * hidden * item_bytes(answer.situation.dtype)
+    seconds = answer.at(size)[0]
+    times = {"all_reduce_seconds": seconds, "layer_seconds": seconds and IN_A_LAYER * seconds}
+    return {"tokens": count, "size_bytes": size, **times}
+
+
+def answer_document(
+    answers: Iterable[Winners], hidden: int | None, tokens: Sequence[int]
+) -> list[dict[str, Any]]:
+    """``answers`` as JSON: by situation a sentence and, by size, the winner with its times in seconds; layers, too."""
+    names = ("size_bytes", "name", "p50_seconds", "p99_seconds", "times_published")
     return [
         {
             "situation": answer.situation.label,
             "text": sentence(answer),
             "winners": [values_of(each, *names) for each in answer.winners],
+            "layers": [
+                layer_document(answer, hidden, count)
+                for count in tokens
+                if hidden and answer.situation.collective == "all_reduce"
+            ],
         }
         for answer in answers
     ]

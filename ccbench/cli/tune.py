@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from ccbench.cli.output import (
     fraction,
     latest_run,
     leave,
-    numbers,
+    say,
     say_problems,
     show_lines,
 )
@@ -25,6 +26,27 @@ FILE_NAMES = {
     "nccl-csv": "nccl_tuner.conf",
 }
 """Formats, and the names of their files where -o is a folder; the last is the one the plug-in looks for."""
+
+
+TOKENS = (1, 64, 512)
+_COUNTS = re.compile(r"[1-9][0-9]{0,8}([:,][1-9][0-9]{0,8})*", re.ASCII)
+
+
+def _tokens(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[int, ...]:
+    """Callback of numbers of tokens, ``1:4096:8`` or ``1,64,512``; none where nothing is typed."""
+    from ccbench.suite.readers import parse_sizes
+
+    try:
+        if text is None or _COUNTS.fullmatch(text):
+            parts = text.split(",") if text else ()
+            return tuple(count for part in parts for count in parse_sizes(part))
+    except ValueError:
+        pass  # such as a range that ends before it begins
+    raise click.BadParameter(
+        "write whole numbers from 1 to 999999999, such as 1,64,512 or 1:4096:8"
+    )
 
 
 @click.command(short_help="Advise which algorithm to run where, from measured points.")
@@ -70,11 +92,9 @@ FILE_NAMES = {
 )
 @click.option(
     "--tokens",
-    default="1,64,512",
-    show_default=True,
     metavar="NUMBERS",
-    callback=numbers,
-    help="Tokens of a batch: FROM:TO:FACTOR, or with commas between.",
+    callback=_tokens,
+    help="Tokens of a batch: FROM:TO:FACTOR, or with commas between; without it 1,64,512.",
 )
 @as_json
 def tune(
@@ -92,34 +112,47 @@ def tune(
 
     All RUNs (run folders, imported ones, 'published:NAME'; else the latest run) are taken together; different
     machines are kept apart. Gains that noise explains are not advised, and sizes that were not measured get no
-    advice. Exit code 3: no two choices were measured at one size.
+    advice. Exit code 3: no two choices were measured at one size, and neither --hidden nor what is published
+    has an answer.
     """
     from ccbench.analysis.bits import reproducible_cases
-    from ccbench.analysis.serving import answers_of, best_published
+    from ccbench.analysis.serving import answers_of, best_published, sound
     from ccbench.analysis.tuning import Rules, advise, forced_from, timings_of
     from ccbench.cli.answering import answer_document, answer_lines
     from ccbench.errors import UsageError
     from ccbench.report.tuning_formats import advice_document, advice_lines, nccl_csv
     from ccbench.report.tuning_formats import nccl_environment as environment
     from ccbench.results import open_run
+    from ccbench.units import plural
 
     if as_json and form not in ("table", "json"):
         raise UsageError(f"--json and --format {form} cannot both be had; leave one out")
+    if tokens and not hidden:
+        raise UsageError("--tokens: needs the model's hidden size, such as --hidden 8192")
+    tokens = tokens or TOKENS
     rules = Rules(minimum_gain=minimum_gain, reproducible=reproducible)
     file = file_for(output, FILE_NAMES["json" if as_json else form])
     loaded = [open_run(run, details=False) for run in runs or (latest_run(),)]
     say_problems([problem for run in loaded for problem in run.problems])
     kept = reproducible_cases(loaded) if reproducible else None
-    timings = timings_of(loaded, forced_from(forced) if forced else None, kept)
+    every = timings_of(loaded, forced_from(forced) if forced else None, kept)
+    timings = sound(every)
+    if ill := len(every) - len(timings):
+        say(f"note: {plural(ill, 'point')} left out: the machine was ill")
     advice = advise(timings, rules)
     answers = answers_of(timings, best_published(loaded))
     lines = [*answer_lines(answers, hidden, tokens)]
+    answered = bool(lines)
     compared = any(advised.compared for advised in advice)
     # Of what is published, releases are pooled there, and none of them is a default.
     if not lines or (compared and not all(run.is_published for run in loaded)):
         lines += ["", *advice_lines(advice, rules)][not lines :]
     if as_json or form == "json":
-        leave(file, advice_document(advice, rules) | {"answers": answer_document(answers)})
+        leave(
+            file,
+            advice_document(advice, rules)
+            | {"answers": answer_document(answers, hidden, tokens)},
+        )
     elif form == "table" and file is None:
         show_lines(lines)
     else:
@@ -129,5 +162,4 @@ def tune(
             "nccl-csv": lambda: nccl_csv(timings, rules),
         }[form]()
         leave(file, text)
-    compared = compared or any(answer.contested for answer in answers)
-    return 0 if compared else NO_VERDICT_EXIT_CODE
+    return 0 if compared or answered else NO_VERDICT_EXIT_CODE

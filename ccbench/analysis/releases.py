@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
 
@@ -29,13 +29,17 @@ _BEFORE_A_RELEASE = ("a", "alpha", "b", "beta", "rc", "dev")
 
 @dataclass(frozen=True)
 class SlowerRelease:
-    """One kernel on one machine. changes: by size, of the time from the release ``before`` to ``after``, minus one."""
+    """One kernel on one machine. changes: by size, of the time from the release ``before`` to ``after``, minus one.
+
+    sizes: all that both were measured at, ascending; those of ``changes`` are slower.
+    """
 
     machine: str
     kernel: str
     before: str
     after: str
     changes: dict[int, float]
+    sizes: tuple[int, ...]
 
     @property
     def worst(self) -> int:
@@ -45,7 +49,9 @@ class SlowerRelease:
     @property
     def text(self) -> str:
         """``NVIDIA H200: vllm all_reduce, 8 ranks: vLLM 0.18.0 after vLLM 0.14.1: +38.9% at 64 MiB``."""
-        sizes = ", ".join(map(format_size, self.changes))
+        bands = groupby(self.sizes, self.changes.__contains__)
+        ends = ([*map(format_size, band)] for slower, band in bands if slower)
+        sizes = ", ".join(" to ".join(dict.fromkeys((band[0], band[-1]))) for band in ends)
         return (
             f"{self.machine}: {self.kernel}: {self.after} after {self.before}: "
             f"{format_change(self.changes[self.worst])} at {format_size(self.worst)}"
@@ -99,7 +105,7 @@ def slower_releases(run: Run, threshold: float = THRESHOLD) -> list[SlowerReleas
     slower = []
     for machine, kernel, before, after, changes in steps:
         if above := {size: by for size, by in changes.items() if by > threshold}:
-            slower.append(SlowerRelease(machine, kernel, before, after, above))
+            slower.append(SlowerRelease(machine, kernel, before, after, above, tuple(changes)))
     return sorted(slower, key=lambda each: -each.changes[each.worst])
 
 

@@ -264,7 +264,9 @@ def as_asked(suite: Suite, options: RunOptions) -> Suite:
     joining = [
         name for name in suite.where_installed if not unavailable(open_backend(name), options)
     ]
-    joining += [name for sweep in suite.sweep for name in functions_of(sweep).values()]
+    joining += [
+        name for sweep in suite.sweep for name in functions_of(sweep.algorithm).values()
+    ]
     return suite.model_copy(
         update={"backends": tuple(dict.fromkeys((*suite.backends, *joining)))}
     )

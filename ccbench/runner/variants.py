@@ -129,7 +129,7 @@ def refuse_functions(suite: Suite, allowed: Collection[str]) -> None:
     from ccbench.suite.functions import functions_of
 
     for index, sweep in enumerate(suite.sweep):
-        for word in functions_of(sweep):
+        for word in functions_of(sweep.algorithm):
             if word not in allowed:
                 cure = f"if you trust this suite, run it with {ALLOW}"
                 raise suite.origin.error(

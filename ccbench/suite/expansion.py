@@ -251,7 +251,7 @@ def _backends(suite: Suite, context: ExpansionContext) -> tuple[str, ...]:
 
 def _sweep_backends(suite: Suite, sweep: Sweep, context: ExpansionContext) -> tuple[str, ...]:
     """Of the suite's backends those that this sweep is for, and those that run the functions it names."""
-    takers = {*functions_of(sweep).values()}
+    takers = {*functions_of(sweep.algorithm).values()}
     return tuple(
         name
         for name in _backends(suite, context)
@@ -302,10 +302,8 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             if sweep.algorithm == ("default",) and not added
             else context.algorithms_of(backend, name)
         )
-        algorithms = _algorithms(sweep, offered, name, added)
+        algorithms = _algorithms(sweep, backend, offered, name, added)
         if capabilities_of(backend).callables:
-            functions = functions_of(sweep).items()
-            algorithms = _Values([word for word, taker in functions if taker == backend])
             # Without a GPU functions run outside of graphs.
             modes = replace(modes, has=modes.has or [("streaming", "")])
         values = {
@@ -339,14 +337,18 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
 
 def _algorithms(
     sweep: Sweep,
+    backend: str,
     offered: Sequence[str],
     collective: str,
     added: Collection[str],
 ) -> _Values:
+    # Functions are for the backends that run them, which run nothing else.
+    functions = functions_of(sweep.algorithm)
+    if capabilities_of(backend).callables:
+        return _Values([word for word, taker in functions.items() if taker == backend])
     bases = {"default", *map(_base, offered)}
     everything = {"all": offered or ("default",)}
-    # Functions are for the backends that run them, which run nothing else.
-    everything |= dict.fromkeys(functions_of(sweep), ())
+    everything |= dict.fromkeys(functions, ())
     requested = [
         algorithm for word in sweep.algorithm for algorithm in everything.get(word, (word,))
     ]
@@ -405,7 +407,9 @@ def _check_algorithms(
 ) -> None:
     """Refuse a name that no backend in sight offers for any of the sweep's collectives."""
     named = [
-        name for name in sweep.algorithm if name not in ("all", "default", *functions_of(sweep))
+        name
+        for name in sweep.algorithm
+        if name not in ("all", "default", *functions_of(sweep.algorithm))
     ]
     if not named:
         return

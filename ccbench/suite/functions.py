@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from os.path import normpath
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ccbench.cases.axes import CALLABLE
 from ccbench.cases.callables import tensors_of
@@ -12,13 +12,10 @@ from ccbench.cases.capabilities import backend_names, capabilities_of
 from ccbench.errors import UsageError
 from ccbench.units import shown
 
-if TYPE_CHECKING:
-    from ccbench.suite.model import Suite, Sweep
 
-
-def functions_of(sweep: Sweep) -> dict[str, str]:
-    """Return the backend that runs it of each function of the sweep. Raises UsageError."""
-    return {word: backend_of(word) for word in filter(CALLABLE.fullmatch, sweep.algorithm)}
+def functions_of(algorithms: Iterable[str]) -> dict[str, str]:
+    """Return the functions among ``algorithms``, each with the backend that runs it. Raises UsageError."""
+    return {word: backend_of(word) for word in filter(CALLABLE.fullmatch, algorithms)}
 
 
 def backend_of(word: str) -> str:
@@ -47,14 +44,3 @@ def normal_word(word: str, folder: Path = Path()) -> str:
     """Return an algorithm's one spelling; the file of a function is found from ``folder`` on."""
     file, _, function = word.rpartition(":")
     return f"{normpath(folder / file)}:{function}" if CALLABLE.fullmatch(word) else word
-
-
-def in_folder(suite: Suite, folder: Path) -> Suite:
-    """Return ``suite`` with the files of its functions found from its own ``folder`` on."""
-    sweeps = (
-        sweep.model_copy(
-            update={"algorithm": tuple(normal_word(word, folder) for word in sweep.algorithm)}
-        )
-        for sweep in suite.sweep
-    )
-    return suite.model_copy(update={"sweep": tuple(sweeps)})

@@ -31,7 +31,7 @@ from ccbench.errors import CcbenchError, SuiteError
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import grouping
 from ccbench.suite.accuracy import ACCURACY
-from ccbench.suite.functions import in_folder
+from ccbench.suite.functions import normal_word
 from ccbench.suite.readers import (
     DEFAULT_SIZES,
     MOST_RANKS,
@@ -413,7 +413,17 @@ def load_suite(path_or_name: str | Path) -> Suite:
         raise SuiteError(
             f"{_place(path)}: cannot be read ({problem.strerror}); check the file"
         ) from None
-    return in_folder(read_suite(content, place=_place(path), name=path.stem), path.parent)
+    suite = read_suite(content, place=_place(path), name=path.stem)
+    # Files of functions are found from the suite's folder on.
+    sweeps = (
+        sweep.model_copy(
+            update={
+                "algorithm": tuple(normal_word(word, path.parent) for word in sweep.algorithm)
+            }
+        )
+        for sweep in suite.sweep
+    )
+    return suite.model_copy(update={"sweep": tuple(sweeps)})
 
 
 def suite_file(path_or_name: str | Path) -> Path:

@@ -154,15 +154,16 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
                 f"-g, -t: {ranks} ranks, and --ranks {settings['ranks']}; leave one of them out"
             )
         settings["ranks"] = ranks
+    varied = varied_of(options["vary"])
+    if varied is not None:
+        settings["backends"] = varied.backends or settings["backends"]
     calls = options["callables"] = tuple(map(normal_word, options["callables"]))
     if calls:
         _add_callables(options, settings, not collective)
-    varied = varied_of(options["vary"])
     narrowing = replace(narrowing_of(options), functions=calls)
     if varied is not None:
         narrowing = _varied(narrowing, varied)
         settings["vary"] = f"{varied.axis}={varied.base}"
-        settings["backends"] = varied.backends or settings["backends"]
         # Whoever names a library on the command line lets ranks load it.
         settings["allow_libraries"] |= bool(varied.variants)
     # Whoever names a function on the command line lets ranks run it.

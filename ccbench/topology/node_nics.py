@@ -106,6 +106,13 @@ def _kind_and_rate(text: str) -> tuple[str, float] | None:
     return network.word.partition("-")[0], network.bytes_per_second * network.nics
 
 
+AS_IWARP = (
+    "no collective over it was published; RDMA over TCP has the rates of Ethernet and a latency between the two, so "
+    "write roce for the least time and tcp for the most"
+)
+"""Said of iWARP (RFC 5040, 5041, 5044)."""
+
+
 def parse_network(text: str) -> Network:
     """``ib-ndr-400x8``: eight InfiniBand NDR NICs of 400 Gb/s per node. Raises MachineError."""
     match = _TEXT.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
@@ -125,7 +132,7 @@ def parse_network(text: str) -> Network:
         )
     word, gigabits, nics = match[1], float(match[2]), int(match[3])
     if word not in KINDS:
-        cure = suggestion(word, KINDS)
+        cure = AS_IWARP if word == "iwarp" else suggestion(word, KINDS)
         raise MachineError(f"network: kind {word!r} in {shown(text)} is not known; {cure}")
     if not 0 < gigabits <= MOST_GIGABITS or not 0 < nics <= MOST_NICS:
         raise MachineError(

@@ -96,6 +96,7 @@ def test_the_order_of_links_does_not_move_a_nic_of_cascaded_switches(
     ("text", "complaint"),
     [
         ("", "'' is not <kind>-<Gb/s>x<NICs per node>"),
+        ("iwarp-100x8", "write roce for the least time and tcp for the most"),
         ("ib-ndr-400", "write for example ib-ndr-400x8"),
         ("ib-ndr-400x8\n", "is not <kind>"),
         ("ib-NDR-400x8", "lower case only; write ib-ndr-400x8"),

@@ -6,12 +6,16 @@ import ast
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from ccbench.cases.axes import CALLABLE
 
 if TYPE_CHECKING:
     from ccbench.cases.axes import Case
+
+_PARSING = Lock()
+"""CPython 3.11 mixes up the depths of trees that threads parse at once (python/cpython#106905)."""
 
 NUMPY = "numpy"
 """What functions of a file take that does not say."""
@@ -27,7 +31,9 @@ def tensors_of(file: Path) -> str:
 
     Raises OSError and SyntaxError.
     """
-    for node in ast.walk(ast.parse(file.read_bytes(), str(file))):
+    with _PARSING:
+        tree = ast.parse(file.read_bytes(), str(file))
+    for node in ast.walk(tree):
         targets = (
             node.targets
             if isinstance(node, ast.Assign)

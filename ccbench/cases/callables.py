@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccbench.cases.axes import Case
 
 _PARSING = Lock()
-"""CPython 3.11 mixes up the depths of trees that threads parse at once (python/cpython#106905)."""
+"""CPython 3.11 mixes up the depths of trees that threads parse at once."""
 
 NUMPY = "numpy"
 """What functions of a file take that does not say."""

@@ -642,11 +642,12 @@ def table_regimes(
     for regime, _ in reversed(REGIMES):
         if members := regimes.get(regime):
             verdict = regime_verdict(regime, members, typical.get(regime))
+            verdict = of_path(system, verdict)
             if end := ends.get(regime):
-                at_end = regime_verdict(regime, end, of_ends.get(regime))
+                at_end = of_path(system, regime_verdict(regime, end, of_ends.get(regime)))
                 if at_end.word is not verdict.word is not gravest((at_end.word, verdict.word)):
                     verdict = replace(at_end, case_ids=verdict.case_ids)
-            verdicts.append(of_path(system, verdict) if is_pcie_alone(system) else verdict)
+            verdicts.append(verdict)
     return tuple(verdicts)
 
 
@@ -656,6 +657,8 @@ def of_path(system: LibrarySystem, verdict: RegimeVerdict) -> RegimeVerdict:
     Through host memory boxes differ so much that a slow one is usual: LOW, with its place among them, from the
     factor on that is SLOW elsewhere. What is sent to all at once crawls where it crosses host bridges directly.
     """
+    if not is_pcie_alone(system):
+        return verdict
     collective = verdict.point.collective
     late = verdict.word in (SpeedWord.LOW, SpeedWord.SLOW)
     if system.path is PciePath.ACROSS and collective in SENT_TO_ALL and late:
@@ -718,6 +721,8 @@ def regime_verdict(
     seconds = shown.median_seconds or 0.0
     if low <= seconds <= high and not verdict.broken:
         return verdict
+    if verdict.broken and seconds > high:
+        return replace(verdict, word=SpeedWord.SLOW)
     if typical is None:
         reason = "too few healthy systems are known at these sizes"
         return replace(verdict, word=SpeedWord.CANNOT_SAY, reason=reason)
@@ -795,7 +800,9 @@ def expected_from(verdicts: Sequence[SpeedVerdict]) -> str:
         return ""
     # Fewer systems were measured at small sizes: what is said is of the regime that most are known of.
     best = max(typical, key=lambda at: (at.systems, at.alike))
-    called, systems = false_alarms(*(path for path in PATHS.values() if path in best.origin))
+    called, systems = false_alarms(
+        next((path for path in PATHS.values() if path in best.origin), "")
+    )
     return (
         f"Expected: the range of 80 % of healthy systems ({best.origin}). Tested by leaving each system "
         f"out: of {systems} healthy ones at most {called} ({percent(called / systems)}) was wrongly called slow."

@@ -354,12 +354,15 @@ def library_points(
         direct = replace(cluster.system, path=PciePath.DIRECT)
         of = request.collective, cluster.ranks, direct
         points = points_with_bounds(*of, predicted, bounds.tolist())
+        through = replace(cluster.system, intra=Intra.HOST, path=PciePath.HOST)
+        of = request.collective, cluster.ranks, through
+        hosted = points_with_bounds(*of, predict_library(through, request), bounds.tolist())
     if doubts:
         of = request.collective, cluster.ranks, slowest
         slow = points_with_bounds(*of, predict_library(slowest, request), bounds.tolist())
         points = _reaching(points, slow, " and ".join(doubts))
     if cluster.system.path is PciePath.UNKNOWN:
-        points = _between(points, slow)
+        points = _between(points, hosted)
     if not request.launch_known:
         most = cluster.system.ranks_per_node
         all_by_one = replace(request, launch_known=True, gpus_per_process=most)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +19,7 @@ from ccbench.model.group_points import group_points
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
+from ccbench.model.library.paths import P2P_VARIABLES, with_path
 from ccbench.model.rank_subset import ALL_RANKS, schedule_of, subset_of
 from ccbench.model.subset_points import subset_points
 from ccbench.topology.graph import Topology
@@ -141,7 +144,7 @@ class PredictionContext:
     gpus: Topology | None = None
     network: str | None = None
     launched: bool = False
-    _clusters: dict[tuple[int, int], Cluster | None] = field(
+    _clusters: dict[Hashable, Cluster | None] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -172,15 +175,17 @@ class PredictionContext:
     def machine_of(self, case: Case) -> Cluster | None:
         """The machine of a case; None where it does not fit."""
         ranks, nodes = case.ranks, case.nodes
-        if (ranks, nodes) not in self._clusters:
-            self._clusters[ranks, nodes] = None
+        variables = {**os.environ, **dict(case.started_with.environment)}
+        path = {name: variables[name] for name in P2P_VARIABLES if name in variables}
+        key = (ranks, nodes, *path.items())
+        if key not in self._clusters:
+            self._clusters[key] = None
             # None where there are more ranks than GPUs, or no network named: nothing to price.
             with suppress(CcbenchError):
                 if self.gpus is not None and self.gpus.gpus:
-                    self._clusters[ranks, nodes] = cluster_of(
-                        self.gpus, nodes, self.network, ranks
-                    )
-        return self._clusters[ranks, nodes]
+                    gpus = with_path(self.gpus, path)
+                    self._clusters[key] = cluster_of(gpus, nodes, self.network, ranks)
+        return self._clusters[key]
 
     def needed_machine(self, case: Case) -> Cluster:
         """The machine of a case where there must be one; MachineError says why there is none."""

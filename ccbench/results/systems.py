@@ -7,7 +7,7 @@ PCIe cards than the catalog's machine: how many is its owner's choice.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -18,6 +18,7 @@ from ccbench.model.cluster import MOST_OF_A_HOST, Cluster, cluster_of
 from ccbench.model.context import predict_case
 from ccbench.model.library import Generation, LibrarySystem
 from ccbench.model.library.clusters import WORDS, generations_in, nvlinks_of, pcie_generation
+from ccbench.model.library.paths import P2P_VARIABLES, with_path
 from ccbench.readers.benchmarks.log import (
     ImportedLog,
     ImportedTable,
@@ -255,16 +256,10 @@ def path_shown(log: ImportedLog) -> tuple[tuple[str, str], ...]:
         if re.search(r" via (?:P2P|SHM)", hint)
     }
     shown = {"channels": max(ways)} if ways else {}
-    for name in ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"):
-        if name in log.environment:
-            shown[name] = str(log.environment[name])
+    shown |= {
+        name: str(log.environment[name]) for name in P2P_VARIABLES if name in log.environment
+    }
     return tuple(shown.items())
-
-
-def with_path(node: Topology, path: Mapping[str, str]) -> Topology:
-    """Return ``node`` with what was seen of the path between its GPUs."""
-    facts = {"channels": path.get("channels"), "variables": dict(path)}
-    return replace(node, facts={**node.facts, **facts}) if path else node
 
 
 def _machine_shown(
@@ -445,17 +440,21 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
         raise MachineError(
             "the run does not name its machine; give --machine (of several nodes --network)"
         )
+    of_run = {} if point.tool else manifest.mapping("environment", "variables")
+    seen = {
+        **file.mapping("path"),
+        **{key: of_run[key] for key in P2P_VARIABLES if key in of_run},
+    }
+    path = tuple((key, str(word)) for key, word in seen.items())
     if name in catalog_names():
-        path = tuple((key, str(word)) for key, word in file.mapping("path").items())
         system = StatedSystem(nodes=nodes, network=network, source=name, path=path)
         return cluster_on(system, point.ranks, point.nodes).system
     if manifest.topology is None or manifest.topology.name != name:
         raise MachineError(
             f"run.json does not hold the machine {name}; name one of 'ccbench list machines'"
         )
-    return cluster_of(
-        manifest.topology, point.nodes or nodes, network or None, point.ranks
-    ).system
+    node = with_path(manifest.topology, dict(path))
+    return cluster_of(node, point.nodes or nodes, network or None, point.ranks).system
 
 
 @lru_cache(maxsize=64)

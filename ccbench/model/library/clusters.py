@@ -350,7 +350,8 @@ def _path(
     if kind is not Intra.PCIE:
         return PciePath.DIRECT, ""
     path, why = pcie_path(topology, gpus, _host(topology, generation, kind)[0], nodes)
-    if path is PciePath.HOST and topology_class(topology) is TopologyClass.NVLINK_BRIDGE:
+    by_distance = path is PciePath.HOST and why.startswith("a ring crosses")
+    if by_distance and topology_class(topology) is TopologyClass.NVLINK_BRIDGE:
         # 25.9 GB/s were measured over PCIe 4 (results/published/a100-pcie-bridge.parquet).
         why = (
             "bridges join pairs, so that each card's PCIe carries one direction of a ring alone"

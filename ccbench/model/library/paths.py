@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -38,16 +38,24 @@ FEW_OF_AMD = 2
 """GPUs up to which NCCL goes directly across AMD's processors."""
 
 
+P2P_VARIABLES = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE")
+
+
+def with_path(node: Topology, seen: Mapping[str, str]) -> Topology:
+    """Return ``node`` with what was seen of the path between its GPUs: ``channels`` (SHM or P2P), P2P_VARIABLES."""
+    facts = {"channel_path": seen.get("channels"), "variables": dict(seen)}
+    return replace(node, facts={**node.facts, **facts}) if seen else node
+
+
 def pcie_path(
     topology: Topology, gpus: Sequence[Device], host: HostProcessor, nodes: int = 1
 ) -> tuple[PciePath, str]:
     """Return the path between ``gpus`` of one node, and the evidence.
 
-    topology.facts: ``channels`` (P2P or SHM, as NCCL's lines on channels say), ``variables`` (NCCL's own),
-    ``p2p_matrix`` (of topo -p2p), ``peer_access``.
+    topology.facts: those of ``with_path``, ``p2p_matrix`` and ``p2p_access`` (of topo -p2p), ``peer_access``.
     """
     facts, variables = topology.facts, topology.facts.get("variables") or {}
-    seen, peers = facts.get("channels") or "", peer_access(facts, len(gpus))
+    seen, peers = facts.get("channel_path") or "", peer_access(facts, len(gpus))
     crossed = _crossed(topology, gpus, "PXB")
     direct = PciePath.ACROSS if crossed else PciePath.DIRECT
     if "SHM" in seen:
@@ -73,18 +81,20 @@ def pcie_path(
         )
     if few and not level and host is HostProcessor.UNKNOWN:
         return PciePath.UNKNOWN, f"two GPUs {too_far} apart: direct on AMD's processors alone"
+    why = f"a ring crosses {too_far}, and NCCL goes directly up to {allowed}"
+    if peers is None and any(_GEFORCE.search(str(gpu.model)) for gpu in gpus):
+        return PciePath.HOST, why
     knob = (
         "NCCL_P2P_LEVEL=SYS changes that, mostly for the better, for all_to_all for the worse"
     )
-    return (
-        PciePath.HOST,
-        f"a ring crosses {too_far}, and NCCL goes directly up to {allowed}; {knob}",
-    )
+    return PciePath.HOST, f"{why}; {knob}"
 
 
 def peer_access(facts: Mapping[str, Any], gpus: int) -> bool | None:
     """Return whether the driver lets the first ``gpus`` GPUs reach each other; None where nobody says."""
-    rows = facts.get("p2p_matrix")
+    # What was asked of may be NVLink or atomics.
+    asked = facts.get("p2p_access") in (None, "read", "write")
+    rows = facts.get("p2p_matrix") if asked else None
     words = {
         word
         for row in (rows[:gpus] if isinstance(rows, list) else ())
@@ -156,7 +166,7 @@ def shares_of(path: PciePath) -> list[float]:
     direct = path is not PciePath.HOST
     by_box: dict[str, list[float]] = {}
     for row in BOXES:
-        if (row.path is not PciePath.HOST) is direct:
+        if (row.path is not PciePath.HOST) is direct and row.known != "ill":
             by_box.setdefault(row.box, []).append(row.share)
     return sorted(median(shares) for shares in by_box.values())
 

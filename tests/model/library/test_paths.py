@@ -49,7 +49,7 @@ def box(
         (RTX_4090, 8, "SYS", 1, "SYS", AMD, PATCHED, HOST),
         (RTX_4090, 4, "NODE", 1, "NODE", AMD, {**PATCHED, **SYS}, ACROSS),
         (RTX_4090, 4, "NODE", 1, "NODE", AMD, PATCHED, HOST),
-        (RTX_4090, 2, "PHB", 1, "PHB", AMD, {"channels": "SHM"}, HOST),
+        (RTX_4090, 2, "PHB", 1, "PHB", AMD, {"channel_path": "SHM"}, HOST),
         (RTX_4090, 8, "PIX", 4, "SYS", UNKNOWN, PATCHED, HOST),
         ("NVIDIA GeForce RTX 3090", 4, "PHB", 1, "PHB", AMD, {"peer_access": False}, HOST),
         ("NVIDIA L4", 4, "NODE", 2, "SYS", UNKNOWN, {}, HOST),
@@ -62,7 +62,7 @@ def box(
         (RTX_PRO, 2, "SYS", 1, "SYS", AMD, {}, ACROSS),
         (RTX_PRO, 2, "SYS", 1, "SYS", AMD, {"variables": {"NCCL_P2P_DISABLE": "1"}}, HOST),
         (RTX_PRO, 4, "SYS", 1, "SYS", AMD, {}, HOST),
-        ("Tesla V100S-PCIE-32GB", 4, "PIX", 4, "PIX", INTEL, {"channels": "SHM"}, HOST),
+        ("Tesla V100S-PCIE-32GB", 4, "PIX", 4, "PIX", INTEL, {"channel_path": "SHM"}, HOST),
         (
             "GeForce RTX 2080 Ti",
             2,
@@ -75,7 +75,7 @@ def box(
         ),
         # What is left open.
         (RTX_4090, 4, "PIX", 4, "PIX", AMD, {}, OPEN),
-        (RTX_4090, 4, "PIX", 4, "PIX", AMD, {"channels": "P2P"}, DIRECT),
+        (RTX_4090, 4, "PIX", 4, "PIX", AMD, {"channel_path": "P2P"}, DIRECT),
         (RTX_PRO, 2, "NODE", 1, "NODE", UNKNOWN, {}, OPEN),
         (RTX_PRO, 2, "NODE", 1, "NODE", INTEL, {}, HOST),
         (RTX_PRO, 2, "NODE", 1, "NODE", INTEL, {"variables": {"NCCL_P2P_LEVEL": "3"}}, ACROSS),
@@ -100,5 +100,5 @@ def test_the_path_is_what_nccls_rule_and_the_evidence_say(
 def test_boxes_tell_the_paths_apart() -> None:
     direct, host = shares_of(PciePath.DIRECT), shares_of(PciePath.HOST)
     assert direct[0] > host[-1]
-    assert (round(median(direct), 2), round(median(host), 2)) == (0.66, 0.28)
+    assert (round(median(direct), 2), round(median(host), 2)) == (0.66, 0.31)
     assert len({row.box for row in BOXES}) == 24

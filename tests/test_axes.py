@@ -32,7 +32,7 @@ BEFORE_CONDITIONS = "    conditions: Conditions = field("
 COLUMN = """    weather: str = column("dry", "what a made-up column is about", rounds="first")
 """
 
-BACKEND_ROW = '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
+BACKEND_ROW = '"pair": EVERY, **SHARED, **BESIDE},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
 BACKEND_HAS_IT = '"flavour": EVERY, "texture": (2,), '
 
 BEFORE_A_BACKEND = '    Capabilities(\n        "nccl",'

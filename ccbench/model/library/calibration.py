@@ -117,6 +117,7 @@ def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
     A lower bound within this model's own algorithms; ``bounds`` has those of any algorithm.
     """
     nominal = {**dict.fromkeys(CONSTANTS, 1.0), "socket_gbytes": np.inf}
+    nominal |= {"own_block": 0.0, "own_block_reduced": 0.0}
     options = priced(system, request, nominal).options
     if not options:
         return np.zeros(len(request.size_bytes))

@@ -33,9 +33,9 @@ OTHER_ARCHITECTURES = (75, 80, 100)
 MORE_ARCHITECTURES = (70, 89, 103, 120)
 """On these the widest kernels alone: V100, of CUDA 12 only, RTX 4090, B300 and RTX 5090."""
 
-SPILLS = {("schedule", 70): 44}
+SPILLS = {("schedule", 70): 44, ("ring_reduce_scatter", 80): 8}
 """Bytes by (entry, architecture) that do not fit into registers, where any: known, and few. Of avg of 16-bit
-floats."""
+floats, and of min and max of int16."""
 
 REGISTERS = 65_536 // MAX_LANES
 """A multiprocessor of these architectures has 65,536 (CUDA C++ Programming Guide, technical specifications),

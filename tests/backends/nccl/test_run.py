@@ -129,7 +129,7 @@ def test_communicators_and_policies_are_cases_of_a_suite(
         """
 backends: [nccl]
 sweep:
-  - {collective: [comm_init, comm_split, register], ranks: 2}
+  - {collective: [comm_init, comm_split], ranks: 2}
   - {collective: [all_gather, all_reduce], size: 4 KiB, ranks: 2, registration: symmetric, cta_policy: zero}
 sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budget: 20 ms}
 """,

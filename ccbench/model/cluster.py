@@ -37,6 +37,7 @@ from ccbench.model.library.clusters import (
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO, PROXY_ELSEWHERE_MICROSECONDS, PROXY_MICROSECONDS
 from ccbench.model.library.intervals import intervals
+from ccbench.model.library.paths import peer_access
 from ccbench.model.library.predictor import predict_library
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Floats, LevelCut, TooLargeError
 from ccbench.topology.graph import LinkKind, Topology
@@ -262,6 +263,10 @@ def without_gpus(node: Topology, gone: set[str]) -> Topology:
     """``node`` without the GPUs of these names."""
     if not gone:
         return node
+    facts = {name: fact for name, fact in node.facts.items() if name not in _FACTS_OF_ALL_GPUS}
+    peers = peer_access(
+        node.facts, [i for i, gpu in enumerate(node.gpus) if gpu.name not in gone]
+    )
     return replace(
         node,
         devices=tuple(device for device in node.devices if device.name not in gone),
@@ -269,9 +274,7 @@ def without_gpus(node: Topology, gone: set[str]) -> Topology:
             link for link in node.links if link.source not in gone and link.target not in gone
         ),
         matrix={pair: path for pair, path in node.matrix.items() if not gone & set(pair)},
-        facts={
-            name: fact for name, fact in node.facts.items() if name not in _FACTS_OF_ALL_GPUS
-        },
+        facts=facts if peers is None else {**facts, "peer_access": peers},
     )
 
 

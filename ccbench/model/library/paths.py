@@ -55,7 +55,7 @@ def pcie_path(
     topology.facts: those of ``with_path``, ``p2p_matrix`` and ``p2p_access`` (of topo -p2p), ``peer_access``.
     """
     facts, variables = topology.facts, topology.facts.get("variables") or {}
-    seen, peers = facts.get("channel_path") or "", peer_access(facts, len(gpus))
+    seen, peers = facts.get("channel_path") or "", peer_access(facts, range(len(gpus)))
     crossed = _crossed(topology, gpus, "PXB")
     direct = PciePath.ACROSS if crossed else PciePath.DIRECT
     if "SHM" in seen:
@@ -90,16 +90,16 @@ def pcie_path(
     return PciePath.HOST, f"{why}; {knob}"
 
 
-def peer_access(facts: Mapping[str, Any], gpus: int) -> bool | None:
-    """Return whether the driver lets the first ``gpus`` GPUs reach each other; None where nobody says."""
+def peer_access(facts: Mapping[str, Any], places: Sequence[int]) -> bool | None:
+    """Return whether the driver lets the GPUs of ``places`` reach each other; None where nobody says."""
     # What was asked of may be NVLink or atomics.
     asked = facts.get("p2p_access") in (None, "read", "write")
     rows = facts.get("p2p_matrix") if asked else None
     words = {
         word
-        for row in (rows[:gpus] if isinstance(rows, list) else ())
-        if isinstance(row, list)
-        for word in row[:gpus]
+        for i, row in enumerate(rows if isinstance(rows, list) else ())
+        for j, word in enumerate(row if isinstance(row, list) else ())
+        if i in places and j in places
     }
     if words & _PEERLESS:
         return False

@@ -375,7 +375,9 @@ class LibraryLines:
                     "ports": dict(_PORT.findall(line.text)),
                     "ports_line": line.number,
                 }
-        if line.message and len(self._hints) < _MOST_HINTS and _HINT.search(line.text):
+        # One channel through host memory decides for its ring: such lines count behind many others too.
+        most = _MOST_HINTS * (2 if " via SHM" in line.text else 1)
+        if line.message and len(self._hints) < most and _HINT.search(line.text):
             self._hints[line.text.partition("] ")[2]] = None
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ccbench.model.cluster import without_gpus
 from ccbench.model.library import HostProcessor, PciePath
 from ccbench.model.library.paths import BOXES, pcie_path, shares_of
 from ccbench.topology.graph import Device, DeviceKind, Topology, TopologyClass
@@ -94,6 +95,18 @@ def test_the_path_is_what_nccls_rule_and_the_evidence_say(
 ) -> None:
     topology = box(model, gpus, near, switch, far, facts)
     found, why = pcie_path(topology, topology.gpus, host)
+    assert found is path, why
+
+
+@pytest.mark.parametrize(("gone", "path"), [((2, 3), DIRECT), ((0, 1), HOST), ((1, 2), HOST)])
+def test_gpus_cut_out_keep_what_the_driver_says_of_them(
+    gone: tuple[int, int], path: PciePath
+) -> None:
+    """The first two reach each other; the others reach nobody."""
+    words = [["OK" if {i, j} <= {0, 1} else "CNS" for j in range(4)] for i in range(4)]
+    whole = box(RTX_PRO, 4, "PIX", 4, "PIX", {"p2p_matrix": words, "p2p_access": "read"})
+    part = without_gpus(whole, {f"gpu{number}" for number in gone})
+    found, why = pcie_path(part, part.gpus, INTEL)
     assert found is path, why
 
 

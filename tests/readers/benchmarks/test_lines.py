@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from ccbench.readers.benchmarks.words import (
     GIBI,
     Launch,
+    LibraryLines,
+    LogLine,
     launch_of,
     rate_factor,
 )
@@ -55,3 +57,13 @@ def test_the_unit_of_rates_shows_in_the_rows(
 )
 def test_a_launchers_line_says_ranks_and_nodes(line: str, launch: Launch | None) -> None:
     assert launch_of(line) == launch
+
+
+def test_a_channel_through_host_memory_counts_behind_many_others() -> None:
+    lines = LibraryLines()
+    ways = [f"{channel:02d}/0 : 0[0] -> {channel}[1] via P2P/IPC" for channel in range(900)]
+    for way in (*ways, "00/0 : 3[3] -> 4[4] via SHM/direct/direct"):
+        lines.take(LogLine(1, f"h:1:2 [0] NCCL INFO Channel {way}", message=True))
+    assert [hint for hint in lines.hints if "SHM" in hint] == [
+        "NCCL INFO Channel 00/0 : 3[3] -> 4[4] via SHM/direct/direct"
+    ]

@@ -105,7 +105,7 @@ def scaled(table: Mapping[str, float], levels: Mapping[str, float]) -> dict[str,
     for level, scale in levels.items():
         for name in LEVELS[level].moves:
             result[name] *= scale
-    shares = (name for name in result if name.startswith(("efficiency.", "payload.")))
+    shares = (name for name in result if {"efficiency", "payload"} & {*name.split(".")})
     return result | {name: min(1.0, result[name]) for name in shares}
 
 

@@ -21,6 +21,13 @@ def test_every_level_moves_constants_that_exist() -> None:
         assert set(level.moves) <= set(CONSTANTS), level.name
 
 
+def test_no_level_lifts_a_share_of_a_rate_above_the_rate() -> None:
+    table = constants_of(dict.fromkeys(LEVELS, 20.0)).table
+    shares = {name: value for name, value in table.items() if "efficiency." in name}
+    assert {"pcie.efficiency.host_both", "efficiency.host_both"} <= set(shares)
+    assert max(shares.values()) <= 1.0
+
+
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [

@@ -686,7 +686,8 @@ def of_path(system: LibrarySystem, verdict: RegimeVerdict) -> RegimeVerdict:
 
 
 SLOW_SHARE = 0.15
-"""Of the link, below which boxes were cured by copy engines: 2.2 to 10.6 to 19.4 GB/s on three of them."""
+"""Of the link. Below it, on three boxes, copy engines (NCCL_SHM_USE_CUDA_MEMCPY=1) made 10.6 to 19.4 GB/s of 2.2 to
+3.4; on a fourth, where 1.7 became 8.1, training hung then."""
 
 KNOBS_OF_HOST = "NCCL_SHM_USE_CUDA_MEMCPY=1, with NCCL_P2P_LEVEL=SYS, and on AMD's processors with NPS4 or iommu=pt"
 

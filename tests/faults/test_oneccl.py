@@ -67,7 +67,7 @@ def test_every_element_is_right(
         "op": ["prod", "max", "min"],
     }
     suite = bench.suite(sweep, groups, backends=["oneccl"], rounds=1, budget="5 ms")
-    ended = bench.run(suite)
+    ended = bench.run(suite, "--oversubscribe")  # its results count here, not its times
     assert ended.code == 0, ended.err
     assert {row["status"] for row in ended.rows} == {"ok"}
     assert {row["collective"] for row in ended.rows} == set(COLLECTIVES)

@@ -1,10 +1,11 @@
-"""Error of the model's predictions against published logs; docs/scoring.md.
+"""Error of the model's predictions against published logs; docs/accuracy.md.
 
-python -m benchmarks.score MANIFEST [--holdout] [--learn] [--json]
+python -m benchmarks.score [MANIFEST] [--holdout] [--learn] [--json]
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from ccbench.cli.output import as_json, print_json, say
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--holdout",
     is_flag=True,
@@ -29,24 +30,31 @@ from ccbench.cli.output import as_json, print_json, say
     help="Learn the model's levels and intervals from the healthy logs, and write them into this checkout.",
 )
 @as_json
-def score(manifest: Path, holdout: bool, learn: bool, as_json: bool) -> int:
+def score(manifest: Path | None, holdout: bool, learn: bool, as_json: bool) -> int:
     """How far the model is from what others measured: MANIFEST lists logs and the machines they are from.
+
+    Without it the published results that ship are taken, so that anybody can repeat the figures.
 
     Nothing is fitted, unless --holdout asks how good fits would be; but some levels of the model were learned
     from published logs, and a notice says how many of these they are. Logs that are not known to be healthy
     are listed apart; logs that cannot be modelled are listed with the reason.
     """
     from benchmarks.score.document import document
-    from benchmarks.score.logs import points_of
+    from benchmarks.score.logs import LogPoints, points_of
     from benchmarks.score.manifest import read_manifest
     from benchmarks.score.notices import learned_from, notices
     from benchmarks.score.predictors import first_principles, rivals
+    from benchmarks.score.published import published_logs
     from benchmarks.score.scores import scored
     from benchmarks.score.shipping import learn_from
     from benchmarks.score.text import lines
     from benchmarks.score.validation import Validation, shipped_by_system
 
-    logs = [points_of(entry, manifest.parent) for entry in read_manifest(manifest)]
+    logs: Sequence[LogPoints] = (
+        published_logs()
+        if manifest is None
+        else [points_of(entry, manifest.parent) for entry in read_manifest(manifest)]
+    )
     if learn:
         learn_from(logs, say)
     scores = scored(logs, first_principles, rivals())

@@ -47,6 +47,9 @@ EVALUATIONS = 10
 
 FREE = tuple(level for level in LEVELS.values() if level.learned_spread > 0)
 
+ON_PCIE = tuple(level for level in FREE if level.name.endswith("on PCIe"))
+"""Levels of nodes whose GPUs PCIe alone joins."""
+
 
 def fit(
     observations: Sequence[Observation],

@@ -1,7 +1,6 @@
 """Levels and residuals of machines whose GPUs nothing but PCIe joins, from what the repository holds.
 
-    python -m benchmarks.score.pcie           # what is below
-    python -m benchmarks.score.pcie groups    # residuals of groups of boards that no level was learned on
+    python -m benchmarks.score.pcie
 
 Rows of one node over PCIe in results/published, the tables of servers there that fall back to NCCL, and the large
 all_reduces of ``pcie_boxes.yaml``. A box is left out as a whole. Constants of all other links stay as they are.
@@ -9,7 +8,6 @@ all_reduces of ``pcie_boxes.yaml``. A box is left out as a whole. Constants of a
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,33 +19,28 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.score.descriptions import described
-from benchmarks.score.learning import fit
+from benchmarks.score.learning import ON_PCIE, fit
+from benchmarks.score.published import ONE_THREAD_EACH
 from benchmarks.score.shipping import write_constants, write_residuals
 from benchmarks.score.validation import SystemErrors, residuals_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.constants import LEVELS, SHIPPED_FILE, LibraryConstants, shipped
+from ccbench.model.library.constants import SHIPPED_FILE, LibraryConstants, shipped
 from ccbench.model.library.intervals import (
     PATHS,
     PCIE_FILE,
-    RESIDUALS_FILE,
     is_pcie_alone,
     kind_of,
-    residuals,
 )
 from ccbench.model.library.paths import BOXES, PcieBox, system_of_box
-from ccbench.model.library.predictor import priced
+from ccbench.model.library.predictor import nccl_seconds, priced
 from ccbench.results.loading import SERVERS_FILE, published_folder
 from ccbench.results.systems import version_in
 
-LEARNED = tuple(level for level in LEVELS.values() if level.name.endswith("on PCIe"))
 LARGE_BYTES = 128 << 20
 """Size that stands for the large all_reduces of boxes."""
-
-ONE_THREAD_EACH = "aiconfigurator"
-"""Sources whose tables have a thread for each GPU; of the others one launches on all."""
 
 FALLS_BACK = "SGLang 0.5.12"
 """Its table of L40S is of a sound box, where its kernel does not run and NCCL does (README of the tables)."""
@@ -103,31 +96,6 @@ def _by_system(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, int], Observatio
             yield (gpu, int(ranks)), observation
 
 
-def groups() -> Observed:
-    """Return observations of groups of GPUs of NVLink boards, by GPU and ranks, of ONE_THREAD_EACH's tables."""
-    found: dict[str, list[Observation]] = defaultdict(list)
-    for file in sorted(published_folder().glob("*.parquet")):
-        rows = pd.read_parquet(file)
-        rows = rows[rows["source"].str.contains(ONE_THREAD_EACH) & (rows["nodes"] == 1)]
-        for (gpu, ranks), observation in _by_system(rows):
-            if not is_pcie_alone(observation.system):
-                found[f"{ONE_THREAD_EACH} {gpu} x{ranks}"].append(observation)
-    return found
-
-
-def join_groups() -> None:
-    """Add residuals of ``groups``, of which the shipped levels know nothing, to those of other systems."""
-    table = shipped().table
-    tested = [_errors(name, of_group, table) for name, of_group in groups().items()]
-    for one in tested:
-        _say(one)
-    others = [one for one in residuals().systems if ONE_THREAD_EACH not in one.name]
-    more = replace(residuals(), systems=(*others, *residuals_of(tested).systems))
-    learned_on = shipped().learned_on.partition("; ")[0]
-    words = f"{len(others)} systems of {learned_on}; {len(tested)} groups of GPUs of boards"
-    write_residuals(more, RESIDUALS_FILE, words)
-
-
 def _servers() -> Iterator[tuple[str, Observation]]:
     rows = pd.read_parquet(published_folder() / SERVERS_FILE)
     rows = rows[(rows["backend_version"] == FALLS_BACK) & (rows["machine"] == "l40s")]
@@ -171,7 +139,7 @@ def _of_box(box: PcieBox) -> Observation:
 def learned(observations: Observed, without: str = "") -> LibraryConstants:
     """Return the shipped constants with levels of PCIe learned from all boxes but one."""
     known = shipped()
-    free = {level.name for level in LEARNED}
+    free = {level.name for level in ON_PCIE}
     learned = fit(
         [
             observation
@@ -180,7 +148,7 @@ def learned(observations: Observed, without: str = "") -> LibraryConstants:
             for observation in of_box
         ],
         known.learned_on,
-        free=LEARNED,
+        free=ON_PCIE,
         fixed={name: scale for name, scale in known.levels if name not in free},
     )
     # What the others were learned on is known as before; of PCIe alone the names of its boxes' GPUs are not.
@@ -201,18 +169,26 @@ def left_out(observations: Observed) -> list[SystemErrors]:
 def _errors(
     box: str, observations: Sequence[Observation], table: Mapping[str, float]
 ) -> SystemErrors:
-    sizes, ratios, shares = [], [], []
+    sizes, ratios, shares, theirs = [], [], [], []
     for observation in observations:
         prices = priced(observation.system, observation.request, table)
         seconds, best = prices.seconds, prices.best
         moving = [prices.options[place].bandwidth_seconds[at] for at, place in enumerate(best)]
         sizes.append(np.array(observation.request.size_bytes, np.int64))
         ratios.append(np.log(np.asarray(observation.seconds) / seconds))
+        of_nccl = nccl_seconds(observation.system, observation.request)
+        theirs.append(np.log(np.asarray(observation.seconds) / of_nccl))
         shares.append(np.asarray(moving) / seconds)
     system = observations[0].system
     named = replace(system, name=f"{box}, {system.name}")
     return SystemErrors(
-        named, (), "", np.concatenate(sizes), np.concatenate(ratios), np.concatenate(shares)
+        named,
+        (),
+        "",
+        np.concatenate(sizes),
+        np.concatenate(ratios),
+        np.concatenate(shares),
+        of_nccl=np.concatenate(theirs),
     )
 
 
@@ -238,4 +214,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    join_groups() if sys.argv[1:] == ["groups"] else main()
+    main()

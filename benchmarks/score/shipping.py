@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from benchmarks.score.keys import Report, machine_key, system_key
-from benchmarks.score.learning import fit
+from benchmarks.score.learning import FREE, ON_PCIE, domain_of, fit
 from benchmarks.score.logs import LogPoints
 from benchmarks.score.validation import (
     anchored_systems,
@@ -21,36 +22,63 @@ from benchmarks.score.validation import (
 )
 from ccbench.documents import read_installed
 from ccbench.errors import MachineError
-from ccbench.model.library.constants import SHIPPED_FILE, LibraryConstants
+from ccbench.model.library.calibration import Observation
+from ccbench.model.library.constants import SHIPPED_FILE, LibraryConstants, shipped
 from ccbench.model.library.intervals import (
     ANCHORED_FILE,
     BETWEEN_FILE,
     RESIDUALS_FILE,
     Residuals,
+    is_pcie_alone,
 )
 
 
 def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
     """Learn the shipped levels and residuals from the healthy ones of ``logs``, and write all four files.
 
-    Raises MachineError where a file cannot be written.
+    Machines whose GPUs PCIe alone joins are left to ``benchmarks.score.pcie``, whose levels stay. Raises MachineError
+    where a file cannot be written.
     """
     healthy = [log for log in logs if log.entry.healthy and log.observations]
-    observations = [observation for log in healthy for observation in log.observations]
+    joined = beside_pcie(logs)
+    observations = [observation for log in joined for observation in log.observations]
     systems = len({system_key(observation.system) for observation in observations})
     points = sum(len(observation.seconds) for observation in observations)
     learned_on = (
-        f"{len(healthy)} published logs of healthy machines, {systems} systems, {points} points, in and "
+        f"{len(joined)} published logs of healthy machines, {systems} systems, {points} points, in and "
         f"out of place, {date.today().isoformat()}"
     )
-    write_constants(fit(observations), SHIPPED_FILE, learned_on)
-    left_out = folds(logs, system_key, report, fit, machine_key)
+    known = shipped()
+    on_pcie = known.learned_on.partition("; ")[2]
+    domain = domain_of([one for log in healthy for one in log.observations])
+    learned = replace(fit_beside_pcie(observations), domain=domain)
+    write_constants(learned, SHIPPED_FILE, f"{learned_on}; {on_pcie}")
+    left_out = folds(joined, system_key, report, fit_beside_pcie, machine_key)
     for path, tested in (
         (RESIDUALS_FILE, held_out_systems(left_out)),
         (ANCHORED_FILE, pooled(anchored_systems(left_out))),
         (BETWEEN_FILE, between_systems(left_out)),
     ):
         write_residuals(residuals_of(tested), path, f"{len(tested)} systems of {learned_on}")
+
+
+def beside_pcie(logs: Sequence[LogPoints]) -> list[LogPoints]:
+    """Return the healthy ones of machines whose GPUs more than PCIe joins."""
+    return [
+        log
+        for log in logs
+        if log.entry.healthy
+        and log.observations
+        and not is_pcie_alone(log.observations[0].system)
+    ]
+
+
+def fit_beside_pcie(observations: Sequence[Observation]) -> LibraryConstants:
+    """Return constants whose levels suit ``observations``; those of PCIe alone are as shipped."""
+    known = {level.name for level in ON_PCIE}
+    fixed = {name: scale for name, scale in shipped().levels if name in known}
+    free = [level for level in FREE if level.name not in known]
+    return fit(observations, free=free, fixed=fixed)
 
 
 def write_residuals(learned: Residuals, path: Path, learned_on: str) -> None:

@@ -1,112 +1,103 @@
-"""Writes the table of docs/model.md that says how far off predictions are.
+"""Writes the tables of docs/accuracy.md from results/published: how far off predictions are of systems left out.
 
-    python -m benchmarks.score MANIFEST --holdout --json > score.json
-    python -m benchmarks.score.table score.json "DATE"
+    python -m benchmarks.score.table
 
-Run by hand after constants changed; the logs do not ship with ccbench.
+Every group of machines is predicted with levels that the others taught, from scales of one: about ten minutes. Run it
+after the model, its levels or the published results changed.
 """
 
 from __future__ import annotations
 
-import json
 import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
-from typing import Any
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "model.md"
-BEGIN, END = "<!-- score table: begin -->", "<!-- score table: end -->"
+import numpy as np
+
+from benchmarks.score import pcie
+from benchmarks.score.keys import machine_key, system_key
+from benchmarks.score.published import published_logs
+from benchmarks.score.shipping import beside_pcie, fit_beside_pcie
+from benchmarks.score.validation import (
+    SystemErrors,
+    coverage,
+    figures,
+    folds,
+    held_out_systems,
+    residuals_of,
+)
+from ccbench.model.library.intervals import Residuals, kind_of
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "accuracy.md"
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 BANDS = ("up_to_32KiB", "32KiB_to_32MiB", "above_32MiB")
+HEAD = "systems | points | median | to 32 KiB | to 32 MiB | above | in 80 % | in 95 % | width | NCCL's own |"
 
 
-def main(source: str, when: str) -> None:
+def main() -> None:
     """Replace what stands between the two marks."""
-    score = json.loads(Path(source).read_text(encoding="utf-8"))
-    text = PAGE.read_text(encoding="utf-8")
-    head, rest = text.split(BEGIN)
+    joined = beside_pcie(published_logs())
+    taught = folds(joined, system_key, _say, fit_beside_pcie, machine_key)
+    tested = held_out_systems(taught)
+    on_pcie = pcie.left_out(pcie.observed())
+    head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     _, tail = rest.split(END)
-    PAGE.write_text(f"{head}{BEGIN}\n{section(score, when)}\n{END}{tail}", encoding="utf-8")
+    text = "\n".join(tables(tested, on_pcie, f"{date.today().isoformat()}, {len(joined)} logs"))
+    PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
 
 
-def section(score: dict[str, Any], when: str) -> str:
-    """Figures by system, then of all points, then every system as predicted by what the others taught."""
-    total, left_out = score["total"], score["learned_without_the_system"]
-    generation = score["learned_without_the_generation"]
-    lines = [
-        f"{when}: {score['counted']} published logs of {total['by_system']['systems']} healthy systems; "
-        f"{score['not_modelled_count']} more could not be modelled.",
-        "",
-        "In %: the median over systems of each system's median |predicted / measured - 1|, its 95 % interval",
-        "(systems drawn again), the 90th percentile, bias (above 0: predicted too slow), the median by size;",
-        "how often 80 % and 95 % intervals held; and the factor from the middle of a 95 % interval to its",
-        "edges, to 32 KiB, to 32 MiB, above.",
-        "",
-        "| learned | median | interval | 90th | bias | to 32 KiB | to 32 MiB | above | in 80 % | in 95 % "
-        "| width |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    named = {
-        "**without the machine**": left_out,
-        "without its generation of GPUs": generation,
-        "from all, as shipped": total,
-    }
-    lines += [f"| {name} | {by_system(one)} |" for name, one in named.items()]
-    rows = {
-        "the model as it ships": total,
-        "learned without the machine": left_out["total"],
-        "alpha-beta with nominal rates": total["comparison"]["alpha_beta"],
-    }
-    head = "| points | median | MAPE | bias | to 32 KiB | to 32 MiB | above |"
-    rule = "|---|---:|---:|---:|---:|---:|---:|---:|"
-    lines += [
-        "",
-        "All points alike, so that long logs rule (MAPE: mean of the errors' size):",
-        "",
-    ]
-    lines += [f"| predictor {head}", rule]
-    lines += [f"| {name} | {cells(one)} |" for name, one in rows.items()]
-    known = [one for one in left_out["systems"] if one.get("points")]
-    known.sort(key=lambda one: one["median_error"])
-    lines += [
-        "",
-        "System by system, each predicted by what other machines taught:",
-        "",
-        f"| system {head}",
-        rule,
-    ]
-    return "\n".join([*lines, *(f"| {plain(one['system'])} | {cells(one)} |" for one in known)])
+def tables(
+    tested: Sequence[SystemErrors], on_pcie: Sequence[SystemErrors], of: str
+) -> Iterator[str]:
+    """Yield the lines of both tables: by what joins the GPUs, then by their generation."""
+    known = residuals_of(tested)
+    yield f"Made {of}."
+    yield ""
+    yield f"| joined by | {HEAD}"
+    yield "|---" + "|--:" * 10 + "|"
+    yield f"| **all but PCIe alone** | {_cells(tested, known)} |"
+    for name, systems in _by(tested, lambda one: ", ".join(kind_of(one.system)[1:3])):
+        yield f"| {name.removeprefix('no network, ')} | {_cells(systems, known)} |"
+    boxes = residuals_of(on_pcie)
+    for name, systems in _by(on_pcie, lambda one: kind_of(one.system)[2]):
+        yield f"| {name} | {_cells(systems, boxes)} |"
+    yield ""
+    yield f"| generation | {HEAD}"
+    yield "|---" + "|--:" * 10 + "|"
+    for name, systems in _by(tested, lambda one: kind_of(one.system)[3]):
+        yield f"| {name} | {_cells(systems, known)} |"
 
 
-def by_system(one: dict[str, Any]) -> str:
-    """Figures in which every system weighs the same, and coverage."""
-    found, bands = one["by_system"], one["bands"]
-    figures = [
-        percent(found["median_error"]),
-        f"{percent(found['low'])} to {percent(found['high'])}",
-    ]
-    figures += [percent(found["percentile_90"]), f"{100 * found['bias']:+.1f}"]
-    figures += [percent(found["bands"][band]["median_error"]) for band in BANDS]
-    figures += [percent(one["coverage_80"]), percent(one["coverage_95"])]
-    widths = ", ".join(f"{bands[band]['median_width']:.2f}" for band in BANDS)
-    return " | ".join([*figures, widths])
+def _by(
+    systems: Sequence[SystemErrors], word: Callable[[SystemErrors], str]
+) -> list[tuple[str, list[SystemErrors]]]:
+    found = defaultdict(list)
+    for one in systems:
+        found[word(one)].append(one)
+    return sorted(found.items())
 
 
-def cells(one: dict[str, Any]) -> str:
-    """The figures of one row in percent."""
-    figures = [str(one["points"])]
-    figures += [percent(one["median_error"]), percent(one["mape"]), f"{100 * one['bias']:+.1f}"]
-    figures += [percent(one["bands"][band]["median_error"]) for band in BANDS]
-    return " | ".join(figures)
+def _cells(systems: Sequence[SystemErrors], learned: Residuals) -> str:
+    """Return the figures of one row: each system weighs the same."""
+    found, held = figures(systems), coverage(systems, learned)
+    theirs = np.median([np.median(np.abs(np.expm1(-one.of_nccl))) for one in systems])
+    bands = [found["bands"][band].get("median_error") for band in BANDS]
+    shares = [held["coverage_80"], held["coverage_95"]]
+    points = sum(len(one.log_ratios) for one in systems)
+    cells = [str(len(systems)), str(points), _percent(found["median_error"])]
+    cells += [*map(_percent, [*bands, *shares]), f"{held['median_width']:.2f}"]
+    return " | ".join([*cells, _percent(float(theirs))])
 
 
-def percent(value: float | None) -> str:
-    """One decimal; a dash for a band without points."""
+def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def plain(text: str) -> str:
-    """Safe inside a Markdown table."""
-    return text.replace("|", "/")
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main()

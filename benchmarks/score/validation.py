@@ -39,7 +39,7 @@ from ccbench.model.library.intervals import (
     regime_of,
     without,
 )
-from ccbench.model.library.predictor import priced
+from ccbench.model.library.predictor import nccl_seconds, priced
 
 Floats = NDArray[np.float64]
 Plain = dict[str, Any]
@@ -98,7 +98,8 @@ class SystemErrors:
     """Rows of one system and what was predicted for them; arrays run along its rows.
 
     log_ratios: log(measured / predicted). transfer_shares: of the predicted time. version: of the library.
-    octaves: from the nearest size that was told, empty where none was.
+    octaves: from the nearest size that was told, empty where none was. of_nccl: log(measured / predicted) by NCCL's
+    own constants.
     """
 
     system: LibrarySystem
@@ -108,6 +109,7 @@ class SystemErrors:
     log_ratios: Floats
     transfer_shares: Floats
     octaves: Floats = field(default_factory=lambda: np.empty(0))
+    of_nccl: Floats = field(default_factory=lambda: np.empty(0))
 
     @property
     def errors(self) -> Errors:
@@ -295,6 +297,7 @@ def _joined(rows: Sequence[SystemErrors]) -> SystemErrors:
         size_bytes=np.concatenate([row.size_bytes for row in rows]),
         log_ratios=np.concatenate([row.log_ratios for row in rows]),
         transfer_shares=np.concatenate([row.transfer_shares for row in rows]),
+        of_nccl=np.empty(0),
         octaves=np.concatenate([row.octaves for row in rows]),
     )
 
@@ -308,7 +311,12 @@ def systems_with(
         systems[system_key(one.system)].append((log, one))
     found = []
     for members in systems.values():
-        sizes, logs, shares = list[int](), list[Floats](), list[Floats]()
+        sizes, logs, shares, theirs = (
+            list[int](),
+            list[Floats](),
+            list[Floats](),
+            list[Floats](),
+        )
         for _, one in members:
             prices = priced(one.system, one.request, constants.table)
             seconds, best = prices.seconds, prices.best
@@ -317,6 +325,9 @@ def systems_with(
             )
             sizes += one.request.size_bytes
             logs.append(np.log(np.asarray(one.seconds) / seconds))
+            theirs.append(
+                np.log(np.asarray(one.seconds) / nccl_seconds(one.system, one.request))
+            )
             shares.append(transfers / seconds)
         files = tuple(dict.fromkeys(log.entry.file for log, _ in members))
         version = next((one.request.version for _, one in members if one.request.version), ())
@@ -328,6 +339,7 @@ def systems_with(
                 np.array(sizes),
                 np.concatenate(logs),
                 np.concatenate(shares),
+                of_nccl=np.concatenate(theirs),
             )
         )
     return tuple(found)
@@ -467,6 +479,11 @@ def residuals_of(tested: Sequence[SystemErrors]) -> Residuals:
                 tuple(round(away, 1) for away in one.octaves[chosen].tolist())
                 if len(one.octaves)
                 else (),
+                tuple(
+                    round(float(np.median(np.abs(np.expm1(-ratios)))), 3)
+                    for ratios in (one.log_ratios, one.of_nccl)
+                    if len(one.of_nccl)
+                ),
             )
         )
     # Wider and wider tails, of which the last that holds enough of a band stays.
@@ -495,6 +512,7 @@ def plain_residuals(learned: Residuals, learned_on: str) -> Plain:
                 "transfer_shares": list(system.transfer_shares),
                 "log_ratios": list(system.log_ratios),
                 **({"octaves": list(system.octaves)} if system.octaves else {}),
+                **({"errors": list(system.errors)} if system.errors else {}),
             }
             for system in learned.systems
         ],

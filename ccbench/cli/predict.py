@@ -313,13 +313,21 @@ def cluster_points(
     """Return (the library or schedules that would run it, the points)."""
     from ccbench.model.cluster import library_points, schedule_points
     from ccbench.model.library import Intra
+    from ccbench.model.library.predictor import nccl_seconds
 
     if model != OWN:
         request = query.of_library(cluster.ranks)
         by = "RCCL" if cluster.system.is_amd else "NCCL"
         if cluster.system.intra is Intra.HCCS:
             by = "a collective library"  # of Ascend's own, with the algorithms of NCCL
-        return by, [_library_point(point) for point in library_points(cluster, request)]
+        return by, [
+            _library_point(point) | {"nccl_seconds": seconds}
+            for point, seconds in zip(
+                library_points(cluster, request),
+                nccl_seconds(cluster.system, request).tolist(),
+                strict=True,
+            )
+        ]
     whole = tuple(query.counts(cluster.ranks))
     return "ccbench's own schedules", [
         _point(
@@ -410,6 +418,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     # Rates are of the time that is the best known: calibrated where the machine was.
     best = "calibrated_" * calibrated
 
+    own = f"{by if by in ('NCCL', 'RCCL') else 'library'}'s own"
     word = partial(ShownColumn, right=False, absent="")
     seconds = partial(ShownColumn, form=format_seconds, absent="")
     # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
@@ -426,6 +435,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         ShownColumn("size", keep=9, value="size_bytes", form=format_size),
         bound,
         seconds("predicted", keep=9, value="predicted_seconds"),
+        seconds(own, keep=1, value="nccl_seconds"),
         *[seconds("calibrated", keep=9, value="calibrated_seconds")] * calibrated,
         seconds("80 % from", keep=6, value=f"{of}_low_80_seconds"),
         seconds("to", keep=4, value=f"{of}_high_80_seconds"),
@@ -439,6 +449,8 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
             lines.append(
                 f"80 % of measured times lie between: errors of predictions on {origin}"
             )
+    if any(point.get("nccl_seconds") for point in points):
+        lines.append(f"{own}: by the constants with which it chooses algorithms")
     for remark in dict.fromkeys(point.get("extrapolated", "") for point in points):
         if remark:
             lines.append(f"extrapolated: {remark}")

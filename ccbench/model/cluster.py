@@ -22,7 +22,6 @@ from ccbench.model import Prediction
 from ccbench.model.bounds import ROUNDING, bound_on_fabric, least_of, moved_sizes, place_of
 from ccbench.model.fabric_pricing import MOST_RANKS, FabricCosts, FabricPrices, price_algorithm
 from ccbench.model.library import (
-    Generation,
     Intra,
     LibraryPoint,
     LibraryRequest,
@@ -135,7 +134,7 @@ class Cluster:
         rows = [links.get(kind.value, ["", 0.0, 0.0]) for kind in LINK_KINDS]
         latencies, messages = (np.array([row[column] for row in rows]) for column in (1, 2))
         stated = fabric.link_latency_seconds
-        by_kind = kind_efficiency(self.system)
+        by_kind = kind_efficiency()
         efficiency = np.array([by_kind.get(kind, 1.0) for kind in LINK_KINDS])[kinds]
         if self.network is not None:
             # What joins a NIC is taken to be as fast as its port where nobody said how fast it is, so the
@@ -304,17 +303,11 @@ SENDER_SECONDS = 1.0e-6
 kernels on GPUs yet; of the order of one hop of NCCL's LL (0.6 us over NVLink, src/graph/tuning.cc)."""
 
 
-def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
-    """Share of a link's nominal rate that schedules get: the library model (docs/model-library.md)."""
+def kind_efficiency() -> dict[LinkKind, float]:
+    """Share of a link's nominal rate that schedules get: the library model (docs/model.md)."""
     table = shipped().table
     links = read_installed(LINKS_FILE).items()
-    efficiency = {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, *_) in links}
-    if system.intra is Intra.NVSWITCH and system.generation is Generation.HOPPER:
-        # Measured on Hopper by itself: 362 to 370 of 450 GB/s, where A100 has 235 of 300.
-        efficiency[LinkKind.NVLINK] = table["efficiency.nvlink_hopper"]
-    elif system.intra is not Intra.NVSWITCH:
-        efficiency[LinkKind.NVLINK] = table["efficiency.nvlink_mesh"]
-    return efficiency
+    return {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, *_) in links}
 
 
 def library_points(

@@ -61,9 +61,6 @@ as much with Simple); ``PROXY_ELSEWHERE_MICROSECONDS`` on other processors."""
 
 PROXY_ELSEWHERE_MICROSECONDS = 1.0
 PROXY_SIMPLE = 3.0
-FLUSHES_SIMPLE = 2.0
-"""Simple waits for the NIC's latency twice: data, then a flush (NCCL adds graph.latencyInter twice)."""
-
 SWITCH_ALGORITHMS = ("nvls", "nvlstree")
 """Algorithms in which the switches of a node add."""
 
@@ -76,21 +73,17 @@ SIMPLE_ALGORITHMS = (*SWITCH_ALGORITHMS, "collnet", "pat")
 SOCKETS = ("tcp", "tcpx", "tcpxo")
 """Networks whose data pass through sockets; LL128 needs the order that they do not give."""
 
-EFA3_BYTES_PER_SECOND = 25e9
-EFA3_LATENCY = 0.65
-"""Ports of 200 Gb/s are of EFA's third generation: latency up to 35 % lower (AWS, P5en instances)."""
-
 WIDE_NIC_BYTES_PER_SECOND = 50e9
 """400 Gb/s; NCCL bundles narrower NICs until they make up about as much."""
 
-_NETWORKS = {
-    "efa": ("latency.efa_us", "efficiency.efa"),
-    "tcp": ("latency.tcp_us", "efficiency.tcp"),
-    "tcpx": ("latency.tcpx_us", "efficiency.tcpx"),
-    "tcpxo": ("latency.tcpx_us", "efficiency.fabric"),
+_LATENCIES = {
+    "efa": "latency.efa_us",
+    "tcp": "latency.tcp_us",
+    "tcpx": "latency.tcpx_us",
+    "tcpxo": "latency.tcpx_us",
+    "roce": "latency.roce_us",
 }
-_FABRIC = ("latency.fabric_us", "efficiency.fabric")
-"""Names of a network's constants, by its word; InfiniBand's, RoCE's and their like."""
+"""Names of networks' latencies, by their words; elsewhere InfiniBand's and its like."""
 
 HANDSHAKES = {
     "efa": "handshake.efa_us",
@@ -105,12 +98,18 @@ _WITHOUT_LL128 = frozenset(
 )
 """RCCL has LL128 on CDNA 3 since ROCm 6.4.2; the one published sweep of it is too slow throughout to show that."""
 
+CHANNEL_BYTES = 16.0 * MEBI
+MOST_CHANNELS = 32
+"""Sends between two of eight GPUs behind switches: a peer has its share of the channels, which double until none
+carries more than 32 steps of 512 KiB (NVIDIA/nccl, src/enqueue.cc). Published: 64 to 256 MiB take 0.80 ms on B200,
+all alike. What all_to_all shows of two and four GPUs does not fit: sends of fewer GPUs have the rate of their links."""
+
 EAGER_BYTES = 8192.0
 """Longer messages wait for an answer of their receiver (aws-ofi-nccl: OFI_NCCL_EAGER_MAX_SIZE was 8 KiB);
 assumed for the others."""
 
 _INSIDE = {Intra.XGMI: "xgmi", Intra.HCCS: "hccs", Intra.PCIE: "pcie"}
-"""Names of efficiencies of links that all generations have alike; NVLink's without switches elsewhere."""
+"""Names of links' efficiencies; NVLink's elsewhere."""
 
 
 def table_row(generation: Generation) -> str:
@@ -205,6 +204,8 @@ def cost(
     inside, network = _rates(shape, protocol, system, table)
     seconds_per_byte = max(shape.port_bytes / inside, shape.node_bytes / network)
     transfer = np.asarray(seconds_per_byte * size_bytes)
+    if shape.one_pair and system.intra is Intra.NVSWITCH and system.ranks == SWITCH_RANKS:
+        transfer = np.maximum(transfer, _channels_seconds(size_bytes, table))
     # Uncut: store and forward over every hop. Cut: the optimal pipeline's 2 sqrt(latency x transfer), whose
     # chunks stop growing once they fill the library's buffers. The harmonic sum is near the smaller one.
     uncut = max(1, shape.inside_hops + shape.network_hops) * transfer
@@ -228,6 +229,13 @@ def cost(
     )
 
 
+def _channels_seconds(size_bytes: Floats, table: Mapping[str, float]) -> Floats:
+    """Return the seconds of a send of ``size_bytes`` by as many channels as NCCL gives one peer."""
+    wanted = np.exp2(np.ceil(np.log2(np.maximum(size_bytes, 1.0) / CHANNEL_BYTES)))
+    channels = np.clip(wanted, MOST_CHANNELS // SWITCH_RANKS, MOST_CHANNELS)
+    return np.asarray(size_bytes / (channels * table["send_channel_gbytes"] * GIGA))
+
+
 def _latencies(
     shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]
 ) -> tuple[float, float, float]:
@@ -242,7 +250,11 @@ def _latencies(
     if not by_switch:
         base = published["base"].get(algorithm, published["base"]["ring"])[column]
         base += system.ranks * PAT_RANK_MICROSECONDS if algorithm == "pat" else 0.0
-        base *= table["pairwise_base" if shape.peers else "base"] * MICRO
+        base *= table["pairwise_base" if shape.peers else "base"]
+        if shape.peers > 1:
+            # A rank's proxy posts to its peers on other nodes one after the other.
+            base += table["network_post_us"] * (system.ranks - system.ranks_per_node)
+        base *= MICRO
 
     if by_switch:
         # NCCL's figure is of 8 GPUs; it grows with the GPUs that a switch adds for (GB200 NVL72, 72 of them).
@@ -277,15 +289,7 @@ def _latencies(
         )
     across *= table["network_hop.simple" if simple else "network_hop.ll"]
     assert system.network is not None  # several nodes have one
-    is_rdma = system.network.word not in {*SOCKETS, "efa"}
-    latency, _ = _NETWORKS.get(system.network.word, _FABRIC)
-    third = (
-        system.network.word == "efa"
-        and system.network.bytes_per_second >= EFA3_BYTES_PER_SECOND
-    )
-    across += table[latency] * (
-        FLUSHES_SIMPLE if simple and is_rdma else EFA3_LATENCY if third else 1.0
-    )
+    across += table[_LATENCIES.get(system.network.word, "latency.fabric_us")]
     return base, hop * scale, (across / PAT_OVERLAP if algorithm == "pat" else across) * scale
 
 
@@ -303,11 +307,8 @@ def _rates(
         efficiency *= table["efficiency.nvlstree"] if shape.algorithm == "nvlstree" else 1.0
     elif system.intra is Intra.HOST:
         efficiency = table["efficiency.host_both" if shape.both_ways else "efficiency.host"]
-    elif system.intra is Intra.NVSWITCH:
-        hopper = system.generation is Generation.HOPPER
-        efficiency = table["efficiency.nvlink_hopper" if hopper else "efficiency.nvlink"]
     else:
-        efficiency = table[f"efficiency.{_INSIDE.get(system.intra, 'nvlink_mesh')}"]
+        efficiency = table[f"efficiency.{_INSIDE.get(system.intra, 'nvlink')}"]
     inside = system.intra_bytes_per_second * links_share(shape, system) * efficiency * payload
     if shape.algorithm == "tree":
         inside *= table["tree_rate"]
@@ -326,16 +327,10 @@ def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float
     if shape.algorithm == "nvlstree":
         # Narrow NICs are bundled, so that eight channels of 400 Gb/s are kept busy, not eight NICs.
         nics = min(nics, MOST_NVLSTREE_NICS * max(1.0, WIDE_NIC_BYTES_PER_SECOND / each))
-    _, efficiency = _NETWORKS.get(system.network.word, _FABRIC)
-    rate = each * nics * table[efficiency]
+    rate = each * nics * table["efficiency.fabric"]
     if system.network.word == "tcp":
         # One core of the host serves the sockets of a NIC, and copies every byte.
         rate = min(rate, nics * table["socket_gbytes"] * GIGA)
-    # PCIe writes carry headers: the share payload.pcie of the port is data.
-    ports = (
-        gpus_of_network(shape, system)
-        * system.gpu_port_bytes_per_second
-        * table["payload.pcie"]
-    )
+    ports = gpus_of_network(shape, system) * system.gpu_port_bytes_per_second
     share = {"tree": table["tree_rate"], "pat": PAT_RATE}.get(shape.algorithm, 1.0)
     return min(rate, ports) * share

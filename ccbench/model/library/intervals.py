@@ -99,6 +99,7 @@ class LearnedSystem:
 
     kind: see ``kind_of``. transfer_shares, log_ratios: of a choice of its rows, the share of the predicted
     time that transfers take, and log(measured / predicted). medians: of all its log_ratios, by regime.
+    errors: median |predicted / measured - 1| of all its rows, by the model and by NCCL's own constants.
     """
 
     name: str
@@ -107,6 +108,7 @@ class LearnedSystem:
     log_ratios: tuple[float, ...]
     medians: tuple[tuple[str, float], ...]
     octaves: tuple[float, ...] = ()
+    errors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ def _made(plain: Any) -> Residuals:
             tuple(map(float, row["log_ratios"])),
             tuple((str(regime), float(median)) for regime, median in row["medians"].items()),
             tuple(map(float, row.get("octaves", ()))),
+            tuple(map(float, row.get("errors", ()))),
         )
         for row in plain["systems"]
     )
@@ -387,7 +390,7 @@ def _typicality(
             *counts,
             len(there),
             _origin(kind, there),
-            _alike(kind, there),
+            len(_alike(kind, there)),
             (there[near].name, float(np.exp(their_medians[near]))),
         )
     return by_regime
@@ -428,7 +431,13 @@ def _weights(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> Floats:
 def _origin(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> str:
     """In words, which systems an interval is from."""
     words = ", ".join(kind[1 : _shared(kind)])
-    return f"{len(systems)} systems, {_alike(kind, systems) or 'none'} of them like this one: {words}"
+    alike = _alike(kind, systems)
+    errors = [system.errors for system in alike if system.errors]
+    off = ""
+    if errors:
+        ours, theirs = (f"{100 * np.median(of):.0f} %" for of in zip(*errors, strict=True))
+        off = f", in the median {ours} off, by NCCL's own constants {theirs}"
+    return f"{len(systems)} systems, {len(alike) or 'none'} of them like this one: {words}{off}"
 
 
 def _shared(kind: tuple[str, ...]) -> int:
@@ -436,6 +445,7 @@ def _shared(kind: tuple[str, ...]) -> int:
     return 3 if kind[2] in UNIFORM else 4
 
 
-def _alike(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> int:
-    """Number of ``systems`` with the nodes, network and links of ``kind``."""
-    return sum(system.kind[: _shared(kind)] == kind[: _shared(kind)] for system in systems)
+def _alike(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> list[LearnedSystem]:
+    """Return those of ``systems`` with the nodes, network and links of ``kind``."""
+    shared = kind[: _shared(kind)]
+    return [system for system in systems if system.kind[: len(shared)] == shared]

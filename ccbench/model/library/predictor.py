@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ccbench.cases.axes import UNEVEN
 from ccbench.errors import MachineError
 from ccbench.model.library import Intra, LibraryPoint, LibraryRequest, LibrarySystem
-from ccbench.model.library.constants import LibraryConstants, reasons, shipped
+from ccbench.model.library.constants import CONSTANTS, LibraryConstants, reasons, shipped
 from ccbench.model.library.costs import (
     HANDSHAKES,
     MICRO,
@@ -153,6 +153,15 @@ def seconds_of(
 ) -> Floats:
     """Only the times, for learning; those that ``predict_library`` gives."""
     return priced(system, request, table).seconds
+
+
+def nccl_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
+    """Return what NCCL's tuning model gives: latency and bytes over rate, with the constants that it has itself."""
+    options = priced(system, request, CONSTANTS).options
+    if not options:
+        return np.zeros(len(request.size_bytes))
+    seconds = [option.latency_seconds + option.bandwidth_seconds for option in options]
+    return np.asarray(np.min(seconds, axis=0))
 
 
 def busy_seconds(system: LibrarySystem, request: LibraryRequest) -> tuple[float, float, float]:

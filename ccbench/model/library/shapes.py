@@ -82,9 +82,6 @@ FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
 PORTS_ONLY = frozenset({Intra.PCIE, Intra.HOST})
 """Nodes in which all that a GPU sends passes its PCIe port."""
 
-CUBE_RELAYED = 10 / 7
-"""In a cube mesh of 8, a GPU sees 4 of 7 others directly; what goes to the other 3 passes two links."""
-
 CUBE_LINKS = 6
 """Links of a V100 in a cube mesh, of which some pairs of neighbours have one (DGX-1 user guide)."""
 
@@ -213,7 +210,7 @@ def _pairwise(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
         # Where GPUs have nothing but PCIe, what goes to other nodes passes the same link.
         port = (ranks - 1) / ranks
     else:
-        port = (inside - 1) / ranks * _relays(system)
+        port = (inside - 1) / ranks
     over_rails = system.intra is Intra.NVSWITCH
     if over_rails and collective != "gather":
         # Over NVLink, data first go to the GPU near the NIC of the target's rail (NCCL's PXN, from 2.12): the
@@ -245,13 +242,6 @@ _BUILDERS: dict[str, Callable[[str, LibrarySystem], tuple[Shape, ...]]] = {
     "scatter": _pairwise,
     "send_recv": _pairwise,
 }
-
-
-def _relays(system: LibrarySystem) -> float:
-    """Links that a byte between two GPUs of a node passes, on average over the pairs."""
-    return (
-        CUBE_RELAYED if system.intra is Intra.CUBE_MESH and system.ranks_per_node == 8 else 1.0
-    )
 
 
 def links_share(shape: Shape, system: LibrarySystem) -> float:
@@ -339,8 +329,6 @@ def _busiest_port(
     out, into = local.sum(axis=2), local.sum(axis=1)
     if inside > 1 and system.intra in PORTS_ONLY:
         out, into = out + outwards.sum(axis=2), into + inwards.sum(axis=1)
-    else:
-        out, into = out * _relays(system), into * _relays(system)
     if system.intra is Intra.NVSWITCH:
         # PXN: data for another rail first pass to the GPU near that rail's NIC, those of the own rail do not.
         own = np.arange(inside)

@@ -45,7 +45,6 @@ YOURS = {
     },
     "algorithms.md": {"star.py", "allreduce.json"},
     "ci.md": {"nccl-tests.log"},
-    "clusters.md": {"two-hosts"},
     "fleet.md": {"/data/fleet/20??-??-??"},
     "replay.md": {"kineto-*.json", "flight_recorder-*.json"},
     "tour.md": {"all_reduce.log"},

@@ -9,8 +9,12 @@ Run by hand after constants changed; the logs do not ship with ccbench.
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "model.md"
@@ -28,7 +32,7 @@ def main(source: str, when: str) -> None:
 
 
 def section(score: dict[str, Any], when: str) -> str:
-    """Figures by system, then of all points, then every system as predicted by what the others taught."""
+    """Figures by system, then of all points, then by network as predicted by what other machines taught."""
     total, left_out = score["total"], score["learned_without_the_system"]
     generation = score["learned_without_the_generation"]
     lines = [
@@ -64,16 +68,28 @@ def section(score: dict[str, Any], when: str) -> str:
     ]
     lines += [f"| predictor {head}", rule]
     lines += [f"| {name} | {cells(one)} |" for name, one in rows.items()]
-    known = [one for one in left_out["systems"] if one.get("points")]
-    known.sort(key=lambda one: one["median_error"])
     lines += [
         "",
-        "System by system, each predicted by what other machines taught:",
+        "By network (none: one node or NVLink domain), each system predicted by what other machines taught:",
         "",
-        f"| system {head}",
-        rule,
+        "| network | systems | median | least | most |",
+        "|---|---:|---:|---:|---:|",
     ]
-    return "\n".join([*lines, *(f"| {plain(one['system'])} | {cells(one)} |" for one in known)])
+    known = [one for one in left_out["systems"] if one.get("points")]
+    return "\n".join([*lines, *by_kind(known)])
+
+
+def by_kind(systems: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a row for each kind of network: how many systems, and their median errors."""
+    kinds = defaultdict(list)
+    for one in systems:
+        # The network stands last; remarks behind it may have commas.
+        word = re.findall(r", (none|ib|roce|efa|slingshot|tcp)(?:xo?)?\b", one["system"])[-1]
+        inside = " (NVSwitch)" * (word == "none" and "nvswitch" in one["system"])
+        kinds[word + inside].append(one["median_error"])
+    for kind, errors in sorted(kinds.items()):
+        found = map(percent, (median(errors), min(errors), max(errors)))
+        yield f"| {kind} | {len(errors)} | {' | '.join(found)} |"
 
 
 def by_system(one: dict[str, Any]) -> str:
@@ -101,11 +117,6 @@ def cells(one: dict[str, Any]) -> str:
 def percent(value: float | None) -> str:
     """One decimal; a dash for a band without points."""
     return "-" if value is None else f"{100 * value:.1f}"
-
-
-def plain(text: str) -> str:
-    """Safe inside a Markdown table."""
-    return text.replace("|", "/")
 
 
 if __name__ == "__main__":

@@ -305,7 +305,7 @@ kernels on GPUs yet; of the order of one hop of NCCL's LL (0.6 us over NVLink, s
 
 
 def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
-    """Share of a link's nominal rate that schedules get: the library model (docs/model-library.md)."""
+    """Share of a link's nominal rate that schedules get: the library model (docs/model.md)."""
     table = shipped().table
     links = read_installed(LINKS_FILE).items()
     efficiency = {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, *_) in links}

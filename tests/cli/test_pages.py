@@ -235,7 +235,7 @@ def test_every_run_on_the_page_of_backends_can_be_planned(
 ) -> None:
     monkeypatch.chdir(CHECKOUT)
     page = (CHECKOUT / "docs/backends.md").read_text(encoding="utf-8")
-    runs = re.findall(r"ccbench (run [^`]+)", page)
+    runs = re.findall(r"`ccbench (run [^`\n]+)`", page)
     assert runs
     for line in runs:
         assert "cases, at most" in ccbench(*shlex.split(line), "--plan").done.out

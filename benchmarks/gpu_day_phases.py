@@ -153,7 +153,7 @@ SETTLING = (
     *(with_settings("large", setting) for setting in LARGE_SETTINGS),
 )
 
-# Limits are above what the table in docs/kernels-tests.md has seen: what hangs must not take the call.
+# Limits are above what one H100 took (results/reference): what hangs must not take the call.
 PHASES = (
     Phase(
         "facts",

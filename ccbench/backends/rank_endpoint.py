@@ -69,7 +69,7 @@ class HostMemory:
 
         NumPy asks for huge pages from 4 MiB on, but a buffer that begins anywhere gets them for a part that
         is luck, and a library that copies between processes then takes up to half as long again in one run as
-        in the next (docs/overhead.md). So large buffers begin where a huge page does, in memory of whole
+        in the next (docs/design.md). So large buffers begin where a huge page does, in memory of whole
         ones.
         """
         size_bytes = elements * dtype.itemsize

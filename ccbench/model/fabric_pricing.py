@@ -6,7 +6,7 @@ take longest (Hockney's model with contention; Parallel Computing 20 (1994) 389)
 (Alexandrov et al., SPAA 1995). Combining what was received costs nothing: GPUs do it while they copy, in what
 the links' efficiency already holds. Steps follow one another for all ranks together; within a step all flows
 run at once. Every step is looked at, flow by flow, and no load depends on the size, so that a sweep over sizes
-costs nothing more. docs/model-links.md has the formulas, their sources, and what is left out.
+costs nothing more. links.yaml has the sources, docs/model.md what is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Times of a GPU library's collective on groups of a cluster's ranks.
 
 To a collective library a group is a system of its own (``group_systems``). A launch is over when its slowest
-group is. docs/model-links.md has the formulas.
+group is. docs/model.md says what groups share.
 """
 
 from __future__ import annotations

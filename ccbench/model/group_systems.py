@@ -2,7 +2,7 @@
 
 Links among the members of a full mesh and ways through an NVSwitch are a group's own. NICs near its GPUs are
 shared with the groups that stand near them too; links of PCIe trees, cube meshes and host memory are shared
-as the machine's graph says. docs/model-links.md has the formulas.
+as the machine's graph says. docs/model.md says what is shared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/algorithms.md: its file, its commands as typed, and its errors."""
+"""docs/kernels.md on algorithms of one's own: its file, its commands as typed, and its errors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tests.cli.conftest import Command
 from tests.pages import BLOCKS
 from tests.readers.schedules import plans
 
-PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text(encoding="utf-8")
+PART = PAGE[PAGE.index("## Your own algorithms") : PAGE.index("## What one H100 showed")]
 (PROGRAM,) = (
     block.text
     for block in BLOCKS
-    if (block.page.name, block.language) == ("algorithms.md", "python")
+    if (block.page.name, block.language) == ("kernels.md", "python")
 )
-COMMANDS = re.findall(r"^ccbench (.*)$", PAGE, flags=re.MULTILINE)
+COMMANDS = re.findall(r"^ccbench (.*)$", PART, flags=re.MULTILINE)
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ def test_cards_that_do_not_spread_evenly_over_their_places_are_refused() -> None
 
 
 def test_every_machine_stands_in_the_documentation() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "catalog.md").read_text(
+    text = (Path(__file__).resolve().parents[2] / "docs" / "topology.md").read_text(
         encoding="utf-8"
     )
     assert [name for name in catalog_names() if f"`{name}`" not in text] == []

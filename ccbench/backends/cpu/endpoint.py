@@ -44,7 +44,7 @@ from ccbench.schedules.placement import Amounts, SlotLayout, SlotPlace, Space
 from ccbench.verification import Array, Mismatch, poison
 
 ONE_SHOT_LIMIT_BYTES = 32 * 1024
-"""Up to here one synchronisation less is worth reading every buffer whole (docs/overhead.md)."""
+"""Up to here one synchronisation less is worth reading every buffer whole (docs/design.md)."""
 
 
 def default_algorithm(collective: str, size_bytes: int) -> str:

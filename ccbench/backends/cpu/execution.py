@@ -24,7 +24,7 @@ from ccbench.verification import Array
 
 BLOCK_BYTES = 256 * 1024
 """Operations that share data advance together by this much. Smaller blocks cost calls (64 KiB: up to
-+30 %), larger ones fall out of a 1 MiB L2; see docs/overhead.md."""
++30 %), larger ones fall out of a 1 MiB L2; see docs/design.md."""
 
 POLLS_BEFORE_YIELD = 300
 """Polls of a flag (about 50 ns each) before the processor is offered to somebody else."""

@@ -7,7 +7,7 @@ goes through every hop whole; one that is cut optimally costs 2 sqrt(latency x t
 Traeff, Parallel Computing 35 (2009) 581, for trees), until chunks grow no more: bytes there are
 bytes x most / (bytes + most). The harmonic sum goes over from one to the other. Rings of all_reduce, all_gather
 and reduce_scatter have a share of it: every link is busy at every step, with the chunks of one block. Handshakes are
-those of networks that ask the receiver before a long message. docs/model-library.md has the rest.
+those of networks that ask the receiver before a long message. docs/model.md has the rest.
 
 Figures in microseconds and GB/s (1e9) are NCCL's published tuning constants, as ``nccl.yaml`` has them.
 """

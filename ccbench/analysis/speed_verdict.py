@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from statistics import median
 from typing import Any
 
 from ccbench.analysis.causes import Cause, causes_of
@@ -44,7 +43,7 @@ from ccbench.model.library.intervals import (
     regime_of,
     typicality,
 )
-from ccbench.model.library.paths import shares_of
+from ccbench.model.library.paths import place_among_boxes
 from ccbench.readers.benchmarks.log import LogOutcome
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.imported_runs import NO_ROW_SHOWS_THEM, Imported
@@ -671,15 +670,9 @@ def of_path(system: LibrarySystem, verdict: RegimeVerdict) -> RegimeVerdict:
         verdict = replace(verdict, word=SpeedWord.LOW)
     if verdict.word not in (SpeedWord.LOW, SpeedWord.SLOW) or not verdict.point.busbw:
         return verdict
-    share, known = (
-        1e9 * verdict.point.busbw / system.intra_bytes_per_second,
-        shares_of(PciePath.HOST),
-    )
+    share = 1e9 * verdict.point.busbw / system.intra_bytes_per_second
     through = "through host memory" if system.path is PciePath.HOST else "path not known"
-    place = (
-        f"{through}, {share:.0%} of the link; half of {len(known)} boxes that go through it have "
-        f"{median(known):.0%} or more in all_reduce, the lowest {known[0]:.0%}"
-    )
+    place = f"{through}, {share:.0%} of the link; {place_among_boxes(PciePath.HOST, share)}"
     if share < SLOW_SHARE:
         place += f"; measure again with {KNOBS_OF_HOST}"
     return replace(verdict, reason="; ".join(filter(None, (verdict.reason, place))))
@@ -689,7 +682,12 @@ SLOW_SHARE = 0.15
 """Of the link. Below it, on three boxes, copy engines (NCCL_SHM_USE_CUDA_MEMCPY=1) made 10.6 to 19.4 GB/s of 2.2 to
 3.4; on a fourth, where 1.7 became 8.1, training hung then."""
 
-KNOBS_OF_HOST = "NCCL_SHM_USE_CUDA_MEMCPY=1, with NCCL_P2P_LEVEL=SYS, and on AMD's processors with NPS4 or iommu=pt"
+SHM_BY_COPY_ENGINES = "NCCL_SHM_USE_CUDA_MEMCPY=1"
+SHM_CAUTION = "on one of four boxes training then hung"
+KNOBS_OF_HOST = (
+    f"{SHM_BY_COPY_ENGINES} ({SHM_CAUTION}), with NCCL_P2P_LEVEL=SYS, "
+    "and on AMD's processors with NPS4 or iommu=pt"
+)
 
 SENT_TO_ALL = ("all_to_all", "all_to_all_v", "scatter")
 CRAWLING = (

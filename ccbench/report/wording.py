@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from ccbench.analysis.bits import bit_rows, bits_sentence
+from ccbench.analysis.box import box_lines
 from ccbench.analysis.codes import code_of
 from ccbench.analysis.findings import (
     EMULATION,
@@ -362,7 +363,9 @@ def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
 
 
 def health_lines(run: Run) -> list[str]:
-    """Return the verdict about machine, fleet or bits, of a suite that asks for it; the blamed stand first."""
+    """Return the verdict about machine, fleet or bits, or the card of a box, of a suite that asks for it; the blamed
+    stand first.
+    """
     verdict = machine_verdict(run)
     lines = verdict.lines() if verdict else []
     sentence = bits_sentence(bit_rows(run.points))
@@ -372,7 +375,7 @@ def health_lines(run: Run) -> list[str]:
             "No bits: the suite asks for accuracy, but no case that was measured adds floating point numbers of "
             "several ranks"
         )
-    return [*lines, *filter(None, [sentence])]
+    return [*box_lines(run), *lines, *filter(None, [sentence])]
 
 
 def sentences(

@@ -346,7 +346,7 @@ class Suite(StrictModel):
     variants: Annotated[tuple[Variant, ...], VARIANTS] = ()
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
-    verdict: Annotated[str, _one_of("verdict", "speed", "health", "fleet")] = "speed"
+    verdict: Annotated[str, _one_of("verdict", "speed", "health", "fleet", "box")] = "speed"
     several_nodes: Annotated[str, _one_of("several_nodes", "", "fleet")] = ""
     order: Annotated[str, _one_of("order", "interleaved", "written")] = "interleaved"
     seed: Annotated[int, _whole(0, LARGEST_SEED)] = 1

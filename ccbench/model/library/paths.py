@@ -171,6 +171,22 @@ def shares_of(path: PciePath) -> list[float]:
     return sorted(median(shares) for shares in by_box.values())
 
 
+def place_among_boxes(path: PciePath, share: float) -> str:
+    """Return how many boxes with ``path`` have less than ``share`` of the link; with an unknown one, of both kinds."""
+    texts = []
+    for way, through in ((PciePath.HOST, "through host memory"), (PciePath.DIRECT, "directly")):
+        if path is PciePath.UNKNOWN or (path is PciePath.HOST) is (way is PciePath.HOST):
+            known = shares_of(way)
+            below = sum(other < share for other in known)
+            span = (
+                f"{known[0]:.0%} to {known[-1]:.0%}, half of them {median(known):.0%} or more"
+            )
+            texts.append(
+                f"{len(known)} published boxes go {through}, {below} of them with less in all_reduce ({span})"
+            )
+    return "; ".join(texts)
+
+
 def system_of_box(box: PcieBox) -> LibrarySystem:
     """Return the model's view of a box."""
     intra = Intra.HOST if box.path is PciePath.HOST else Intra.PCIE

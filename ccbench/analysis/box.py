@@ -18,7 +18,7 @@ from ccbench.model.library.paths import place_among_boxes
 from ccbench.results import Point, Run
 from ccbench.results.systems import recorded_system
 from ccbench.topology.diagnosis import pcie_links
-from ccbench.topology.graph import Device, Topology
+from ccbench.topology.graph import Topology
 from ccbench.units import format_rate, percent, plain
 
 BOX = "box"
@@ -49,21 +49,17 @@ def box_lines(run: Run) -> list[str]:
 
 
 def _slots(topology: Topology) -> Iterator[str]:
-    slots = Counter(map(_slot, topology.gpus))
+    """``4 x NVIDIA L4 on PCIe 4 x8``: the speed that both ends can, the lanes in use; and what is wrong with them."""
+    slots = Counter[str]()
+    for gpu in topology.gpus:
+        generation, width = map(gpu.attributes.get, ("pcie_max_generation", "pcie_width"))
+        lanes = f"{generation} x{width}" if generation and width else "of lanes not shown"
+        slots[plain(f"{gpu.model or 'GPU'} on PCIe {lanes}")] += 1
     yield "Slots: " + "; ".join(f"{count} x {slot}" for slot, count in slots.items())
     for finding in pcie_links(topology):
         # Links that rest are slow, and wake with the first copy.
         if finding.kind != "pcie_idle":
             yield f"Slots: {finding.evidence}. Do: {finding.advice}"
-
-
-def _slot(gpu: Device) -> str:
-    """``NVIDIA L4 on PCIe 4 x8``: the speed that both ends can, the lanes in use."""
-    generation, width = map(gpu.attributes.get, ("pcie_max_generation", "pcie_width"))
-    text = (
-        f"PCIe {generation} x{width}" if generation and width else "PCIe: lanes are not shown"
-    )
-    return plain(f"{gpu.model or 'GPU'} on {text}")
 
 
 def _place(run: Run, point: Point) -> list[str]:

@@ -282,6 +282,14 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data
         ]
         requested_modes = ["isolated"] if name in SETUPS else requested_modes
+        # A variant that sets nothing is the backend as it is.
+        started = (
+            each if offers(backend, "variant", each.name) else replace(each, name="")
+            for each in suite.variants or (Variant(),)
+        )
+        variants = _parted(
+            {each: "variants" * (not each.name and each != Variant()) for each in started}
+        )
         modes = _parted(
             {
                 mode: "" if offers(backend, "mode", mode) else f"mode {mode}"
@@ -328,18 +336,9 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                 "root": roots,
                 **values,
                 "work": _works(sweep, backend, row, ranks, context.nodes),
-                "variant": _variants(suite, backend),
+                "variant": variants,
             }
             yield _Block(sweep, backend, row, ranks, every)
-
-
-def _variants(suite: Suite, backend: str) -> _Values:
-    """Without variants of its own a backend still runs those that set nothing."""
-    own = (
-        each if offers(backend, "variant", each.name) else replace(each, name="")
-        for each in suite.variants or (Variant(),)
-    )
-    return _parted({each: "variants" * (not each.name and each != Variant()) for each in own})
 
 
 def _algorithms(

@@ -91,5 +91,5 @@ def _variables(run: Run) -> Iterator[str]:
             for point in run.points
             if point.variant == name
         ]
-        parts += [SHM_CAUTION] * (settings == SHM_BY_COPY_ENGINES)
+        parts += [SHM_CAUTION] if settings == SHM_BY_COPY_ENGINES else []
         yield plain(f"{settings}: {'; '.join(parts)}", 400)

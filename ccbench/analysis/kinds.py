@@ -89,8 +89,12 @@ def _machines_with(model: str, nodes: int, ranks: int) -> Sequence[str]:
     each = -(-ranks // max(nodes, 1))
     generation = next(iter(generations_in(model)), Generation.UNKNOWN)
     # What joins cards of a known generation; a slice of a GPU, or an unknown one, is like none of the catalog.
-    slots = [f"pcie{pcie_generation(generation)}-x16"] * (is_card(model) and "MIG" not in model)
-    slots += ["rtx-pcie"] * ("RTX" in model)
+    slots = (
+        [f"pcie{pcie_generation(generation)}-x16"]
+        if is_card(model) and "MIG" not in model
+        else []
+    )
+    slots += ["rtx-pcie"] if "RTX" in model else []
     return (
         machines_of(model, each, each - 1)
         or machines_with(model)

@@ -120,8 +120,8 @@ def summary(machine: CalibratedCluster) -> str:
 
     rows = []
     for level in machine.scales:
-        text = plural(level.points, "point") + " (not separable from other factors)" * (
-            level.apart < APART
+        text = plural(level.points, "point") + (
+            " (not separable from other factors)" if level.apart < APART else ""
         )
         rows.append((level.term, f"{level.scale:.3f}", text if level.points else "no data"))
     scales = Table(columns("<scale of", "factor", "<from"), rows)

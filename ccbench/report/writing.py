@@ -241,7 +241,7 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
     problems = [problem for run in runs for problem in run.problems]
     parts += ["## Files that could not be read", listed(problems)] if problems else []
     matrices = [matrix for run in runs for matrix in pair_matrices(run)]
-    parts += ["## Every pair of ranks"] * bool(matrices)
+    parts += ["## Every pair of ranks"] if matrices else []
     for matrix in matrices:
         table = matrix_table(matrix)
         parts += [

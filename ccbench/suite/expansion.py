@@ -288,7 +288,10 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             for each in suite.variants or (Variant(),)
         )
         variants = _parted(
-            {each: "variants" * (not each.name and each != Variant()) for each in started}
+            {
+                each: ("variants" if not each.name and each != Variant() else "")
+                for each in started
+            }
         )
         modes = _parted(
             {
@@ -326,7 +329,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                 # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
                 roots = _parted(
                     {
-                        root: f"root of {ranks} ranks: {root}" * (root >= ranks)
+                        root: (f"root of {ranks} ranks: {root}" if root >= ranks else "")
                         for root in sweep.root
                     }
                 )
@@ -361,7 +364,9 @@ def _algorithms(
     # Kernels that interpret schedules offer them behind a colon.
     requested += [algorithm for algorithm in offered if algorithm.rpartition(":")[2] in added]
     lacks = {
-        algorithm: f"{collective} with algorithm {algorithm}" * (_base(algorithm) not in bases)
+        algorithm: (
+            f"{collective} with algorithm {algorithm}" if _base(algorithm) not in bases else ""
+        )
         for algorithm in requested
     }
     return _parted(lacks)

@@ -335,7 +335,7 @@ def check_rates(machine: Topology) -> None:
         groups[key] += 1
         first.setdefault(key, link)
     named = [
-        f"{groups[key]} {link.kind.value} ({link.source} -> {link.target}{' ...' * (groups[key] > 1)})"
+        f"{groups[key]} {link.kind.value} ({link.source} -> {link.target}{' ...' if groups[key] > 1 else ''})"
         for key, link in first.items()
     ]
     listed = ", ".join(named[:_MOST_NAMED]) + (", ..." if len(named) > _MOST_NAMED else "")

@@ -76,8 +76,8 @@ def pcie_path(
     if not too_far and peers is None and any(_GEFORCE.search(str(gpu.model)) for gpu in gpus):
         return PciePath.UNKNOWN, "GeForce cards, whose driver mostly gives no peer access"
     if not too_far:
-        return direct, f"a ring stays within {allowed}" + f" (NCCL_P2P_LEVEL={level})" * bool(
-            level
+        return direct, f"a ring stays within {allowed}" + (
+            f" (NCCL_P2P_LEVEL={level})" if level else ""
         )
     if few and not level and host is HostProcessor.UNKNOWN:
         return PciePath.UNKNOWN, f"two GPUs {too_far} apart: direct on AMD's processors alone"

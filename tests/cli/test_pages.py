@@ -153,7 +153,9 @@ def _without_schedule_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def parsed(words: Sequence[str]) -> click.Context:
     """The context of a command line, parsed as ccbench does. Raises ClickException or KeyError."""
-    return commands.commands[words[0]].make_context(words[0], list(words[1:]))
+    # click keeps a command's help option as the first context names it.
+    whole = click.Context(commands, **commands.context_settings)
+    return commands.commands[words[0]].make_context(words[0], list(words[1:]), parent=whole)
 
 
 def call_id(call: tuple[Block, list[str]]) -> str:

@@ -370,7 +370,7 @@ def read_machine_document(path: str | Path) -> Any:
     try:
         return parse_json(text, str(where)) if is_json else parse_yaml(text, str(where))
     except MachineError as error:
-        ships = "; it is part of ccbench: reinstall that" * (PACKAGE in where.parents)
+        ships = "; it is part of ccbench: reinstall that" if PACKAGE in where.parents else ""
         raise MachineError(f"{error}{ships}") from None
 
 

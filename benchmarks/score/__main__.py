@@ -42,7 +42,7 @@ def score(manifest: Path | None, holdout: bool, learn: bool, as_json: bool) -> i
     from benchmarks.score.document import document
     from benchmarks.score.logs import LogPoints, points_of
     from benchmarks.score.manifest import read_manifest
-    from benchmarks.score.notices import learned_from, notices
+    from benchmarks.score.notices import notices
     from benchmarks.score.predictors import first_principles, rivals
     from benchmarks.score.published import published_logs
     from benchmarks.score.scores import scored
@@ -60,10 +60,9 @@ def score(manifest: Path | None, holdout: bool, learn: bool, as_json: bool) -> i
     scores = scored(logs, first_principles, rivals())
     by_system = shipped_by_system(logs)
     held_out = Validation.of(logs, say) if holdout else None
-    seen = learned_from(logs)
-    told = notices(logs, seen)
+    told = notices(logs)
     if as_json:
-        print_json(document(scores, by_system, held_out, told, seen))
+        print_json(document(scores, by_system, held_out, told))
     else:
         for line in lines(scores, by_system, held_out, told):
             click.echo(line)

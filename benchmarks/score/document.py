@@ -28,14 +28,12 @@ def document(
     by_system: Sequence[SystemErrors],
     held_out: Validation | None = None,
     notices: Sequence[str] = (),
-    learned_from: Sequence[str] = (),
 ) -> Plain:
     """Everything; ``total`` and every entry of ``logs`` carry points, median_error, mape, bias and bands.
 
     ``total`` is of the logs whose ``counted`` is true: known to be healthy, and modelled. ``not_modelled``
-    and ``unhealthy`` name the others, ``unknown_health`` those of which nobody knows. ``learned_from``: files
-    that the model's levels were learned from, so that theirs are the errors of a fit. ``by_system``: figures
-    in which each system weighs the same. ``coverage_80``, ``coverage_95`` and ``median_width`` are of the
+    and ``unhealthy`` name the others, ``unknown_health`` those of which nobody knows. ``by_system``:
+    figures in which each system weighs the same. ``coverage_80``, ``coverage_95`` and ``median_width`` are of the
     intervals that ship, a system's own residuals left out.
     """
     total = {**_score(scores.total), "comparison": _comparison(scores.comparison)}
@@ -57,7 +55,6 @@ def document(
         "not_modelled_count": len(scores.not_modelled),
         "unhealthy": _files(log for log in scores.logs if log.entry.healthy is False),
         "unknown_health": _files(log for log in scores.logs if log.entry.healthy is None),
-        "learned_from": list(learned_from),
         "notices": list(notices),
     }
     if held_out is not None:

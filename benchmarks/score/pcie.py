@@ -13,19 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks.score.descriptions import described
 from benchmarks.score.learning import ON_PCIE, fit
-from benchmarks.score.published import ONE_THREAD_EACH
+from benchmarks.score.published import logs_of, published_logs
 from benchmarks.score.shipping import write_constants, write_residuals
 from benchmarks.score.validation import SystemErrors, residuals_of
 from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import ITEM_BYTES
-from ccbench.model.library import LibraryRequest, LibrarySystem
+from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import Observation
 from ccbench.model.library.constants import SHIPPED_FILE, LibraryConstants, shipped
 from ccbench.model.library.intervals import (
@@ -37,7 +34,6 @@ from ccbench.model.library.intervals import (
 from ccbench.model.library.paths import BOXES, PcieBox, system_of_box
 from ccbench.model.library.predictor import nccl_seconds, priced
 from ccbench.results.loading import SERVERS_FILE, published_folder
-from ccbench.results.systems import version_in
 
 LARGE_BYTES = 128 << 20
 """Size that stands for the large all_reduces of boxes."""
@@ -75,56 +71,23 @@ def observed() -> Observed:
 
 
 def _published() -> Iterator[tuple[str, Observation]]:
-    for file in sorted(published_folder().glob("*.parquet")):
-        rows = pd.read_parquet(file)
-        joined = rows["interconnect"].str.contains("pcie", case=False) & (rows["nodes"] == 1)
-        for (gpu, ranks), observation in _by_system(rows[joined]):
-            box = SMALLER_BOX_OF.get((gpu, ranks), BOX_OF.get(gpu))
-            if box and box != ILL_BOX and is_pcie_alone(observation.system):
-                yield box, observation
-
-
-def _by_system(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, int], Observation]]:
-    """Yield GPU and ranks with each observation of ``rows``, which are of one node."""
-    rows = rows[(rows["size_bytes"] > 0) & (rows["ranks"] > 1)]
-    keys = ["gpu", "interconnect", "ranks", "source", "library_version"]
-    key: Any
-    for key, group in rows.groupby(keys):
-        gpu, words, ranks, source, version = key
-        system = described(gpu, int(ranks), 1, words, "")
-        for observation in _of_rows(group, system, source, version):
-            yield (gpu, int(ranks)), observation
+    for log in published_logs():
+        for one in log.observations:
+            box = SMALLER_BOX_OF.get(
+                (log.entry.gpu, one.system.ranks), BOX_OF.get(log.entry.gpu)
+            )
+            if box and log.entry.healthy and is_pcie_alone(one.system):
+                yield box, one
 
 
 def _servers() -> Iterator[tuple[str, Observation]]:
     rows = pd.read_parquet(published_folder() / SERVERS_FILE)
     rows = rows[(rows["backend_version"] == FALLS_BACK) & (rows["machine"] == "l40s")]
-    for ranks, group in rows[(rows["mode"] == "graph") & (rows["ranks"] > 2)].groupby("ranks"):
-        system = described("L40S", int(ranks), 1, "pcie4", "")
-        for observation in _of_rows(group, system, ONE_THREAD_EACH, ""):
-            yield "l40s-b", observation
-
-
-def _of_rows(
-    rows: pd.DataFrame, system: LibrarySystem, source: str, version: str
-) -> Iterator[Observation]:
-    """Yield an observation for each curve of ``rows``, which are of one system and source."""
-    launched_on = 1 if ONE_THREAD_EACH in source else system.ranks
-    keys = ["collective", "dtype", "in_place", "algorithm", "protocol"]
-    words: Any
-    for words, curve in rows.groupby(keys):
-        collective, dtype, in_place, algorithm, protocol = words
-        request = LibraryRequest(
-            collective,
-            tuple(map(int, curve["size_bytes"])),
-            algorithm="default" if source == ONE_THREAD_EACH else algorithm,
-            protocol=protocol,
-            item_bytes=ITEM_BYTES[dtype],
-            in_place=bool(in_place),
-            gpus_per_process=launched_on,
-            version=version_in(version),
-        )
-        yield Observation(system, request, tuple(curve["median_seconds"]))
+    rows = rows.assign(tool="nccl-tests", algorithm="default", gpu="L40S", interconnect="pcie4")
+    rows = rows.assign(network="", forced="", library_version="")
+    for log in logs_of("servers", rows[(rows["mode"] == "graph") & (rows["ranks"] > 2)]):
+        for one in log.observations:
+            yield "l40s-b", one
 
 
 def _of_box(box: PcieBox) -> Observation:
@@ -184,7 +147,6 @@ def _errors(
     return SystemErrors(
         named,
         (),
-        "",
         np.concatenate(sizes),
         np.concatenate(ratios),
         np.concatenate(shares),

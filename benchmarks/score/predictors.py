@@ -14,7 +14,7 @@ def first_principles(system: LibrarySystem, request: LibraryRequest) -> Sequence
     """Seconds by the model with its shipped constants.
 
     Nothing is fitted here, but those constants were learned from published logs: on one of them this is the
-    error of a fit (see ``notices.learned_from``).
+    error of a fit.
     """
     from ccbench.model.library.predictor import predict_library
 

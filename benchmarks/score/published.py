@@ -7,6 +7,7 @@ shorter than these launches take.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -42,18 +43,17 @@ CURVE = ["collective", "algorithm", "protocol", "dtype", "in_place"]
 
 def published_logs(folder: Path | None = None) -> tuple[LogPoints, ...]:
     """Return the results of ``folder``, a log for each source, machine and number of ranks."""
-    found = []
-    for file in sorted((folder or published_folder()).glob("*.parquet")):
-        rows = pd.read_parquet(file)
-        sent = (rows["size_bytes"] > 0) & (rows["ranks"] > 1) & (rows["nodes"] > 0)
-        told = rows["flags"].map(lambda flags: UNTRUE.isdisjoint(flags))
-        for words, of_log in rows[sent & told].groupby([*WORDS, "ranks", "nodes"]):
-            found.append(
-                _log(
-                    file.stem, dict(zip([*WORDS, "ranks", "nodes"], words, strict=True)), of_log
-                )
-            )
-    return tuple(found)
+    files = sorted((folder or published_folder()).glob("*.parquet"))
+    return tuple(log for file in files for log in logs_of(file.stem, pd.read_parquet(file)))
+
+
+def logs_of(family: str, rows: pd.DataFrame) -> Iterator[LogPoints]:
+    """Yield the logs of ``rows``, which are of one file."""
+    sent = (rows["size_bytes"] > 0) & (rows["ranks"] > 1) & (rows["nodes"] > 0)
+    told = rows["flags"].map(lambda flags: UNTRUE.isdisjoint(flags))
+    names = [*WORDS, "ranks", "nodes"]
+    for words, of_log in rows[sent & told].groupby(names):
+        yield _log(family, dict(zip(names, words, strict=True)), of_log)
 
 
 def _log(family: str, words: dict[str, str | int], rows: pd.DataFrame) -> LogPoints:

@@ -36,6 +36,7 @@ def lines(
     names = tuple(scores.comparison)
     yield "Errors in % of the measured time: median and mean (MAPE) of their size, mean with sign (bias,"
     yield "above 0 where predictions are too slow), medians by size, and the medians of simpler predictors."
+    yield "The levels were learned from results/published: errors of logs that are among these are those of a fit."
     yield _heading(width, names)
     yield from (
         _row(log.entry.file, log.score, log.comparison, names, width) for log in counted
@@ -95,7 +96,7 @@ def _by_system(
     title: str,
     systems: Sequence[SystemErrors],
     learned: Residuals | None,
-    parts: Sequence[str] = ("bands", "networks", "libraries"),
+    parts: Sequence[str] = ("bands", "networks"),
 ) -> Iterator[str]:
     """Rows of all sizes and of each part; learned: None where no intervals are tested."""
     found, held = figures(systems), {} if learned is None else coverage(systems, learned)

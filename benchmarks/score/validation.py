@@ -97,14 +97,13 @@ SEED = 20261
 class SystemErrors:
     """Rows of one system and what was predicted for them; arrays run along its rows.
 
-    log_ratios: log(measured / predicted). transfer_shares: of the predicted time. version: of the library.
+    log_ratios: log(measured / predicted). transfer_shares: of the predicted time.
     octaves: from the nearest size that was told, empty where none was. of_nccl: log(measured / predicted) by NCCL's
     own constants.
     """
 
     system: LibrarySystem
     files: tuple[str, ...]
-    version: str
     size_bytes: NDArray[np.int64]
     log_ratios: Floats
     transfer_shares: Floats
@@ -330,12 +329,10 @@ def systems_with(
             )
             shares.append(transfers / seconds)
         files = tuple(dict.fromkeys(log.entry.file for log, _ in members))
-        version = next((one.request.version for _, one in members if one.request.version), ())
         found.append(
             SystemErrors(
                 members[0][1].system,
                 files,
-                library_of(members[0][1].system, version),
                 np.array(sizes),
                 np.concatenate(logs),
                 np.concatenate(shares),
@@ -343,21 +340,6 @@ def systems_with(
             )
         )
     return tuple(found)
-
-
-def library_of(system: LibrarySystem, version: tuple[int, ...]) -> str:
-    """Generation of the library: NCCL's before and after NVLSTree and PAT were there (2.18, 2.23)."""
-    if system.is_amd:
-        return "RCCL"
-    if not version:
-        return "NCCL, version unknown"
-    return (
-        "NCCL from 2.23"
-        if version >= (2, 23)
-        else "NCCL 2.18 to 2.22"
-        if version >= (2, 18)
-        else "NCCL to 2.17"
-    )
 
 
 def figures(tested: Sequence[SystemErrors]) -> Plain:
@@ -373,7 +355,6 @@ def figures(tested: Sequence[SystemErrors]) -> Plain:
     }
     by: dict[str, Callable[[SystemErrors], str]] = {
         "networks": lambda one: kind_of(one.system)[1],
-        "libraries": lambda one: one.version,
     }
     for title, word in by.items():
         words = sorted({word(one) for one in tested})

@@ -93,7 +93,7 @@ class BitRow:
     def subject(self) -> str:
         """What tells it from other configurations, in one line."""
         point = self.point
-        data = f"on {point.inexact_data} data" * (point.inexact_data != "normal")
+        data = f"on {point.inexact_data} data" if point.inexact_data != "normal" else ""
         return " ".join(filter(None, (point.run, replace(point, in_place=False).name, data)))
 
     @property

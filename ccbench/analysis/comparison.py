@@ -324,10 +324,12 @@ def facing_published(base: Run, cases: Iterable[Sequence[Point]]) -> list[Face]:
             continue
         middle, beside = middle_of(candidates, point)
         words = [f"base: {library_of(middle)}"]
-        words += [f"the middle of {beside + 1} like it"] * (beside > 0)
-        words += ["nodes not stated"] * (not middle.nodes or not point.nodes)
-        words += [f"over {middle.network}"] * bool(middle.network and middle.nodes != 1)
-        words += [f"measured with {middle.dtype}"] * (middle.dtype not in (point.dtype, ""))
+        words += [f"the middle of {beside + 1} like it"] if beside > 0 else []
+        words += ["nodes not stated"] if not middle.nodes or not point.nodes else []
+        words += [f"over {middle.network}"] if middle.network and middle.nodes != 1 else []
+        words += (
+            [f"measured with {middle.dtype}"] if middle.dtype not in (point.dtype, "") else []
+        )
         faces.append(((middle,), points, ", ".join(words)))
     return faces
 

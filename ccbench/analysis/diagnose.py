@@ -241,11 +241,10 @@ def _sentence(
         if evidence.trace is not None and not shown:
             shown = "no rank waits in the calls that were recorded; 'ccbench replay' says where time goes"
         tools = dict.fromkeys(log.tool for _, log in evidence.logs)
-        shown = (
-            shown
-            or f"rows of {', '.join(tools)}, of which no healthy system is known" * bool(tools)
+        shown = shown or (
+            f"rows of {', '.join(tools)}, of which no healthy system is known" if tools else ""
         )
-        parts = [shown] * bool(shown) + [f"worth knowing: {note}" for note in notes]
+        parts = ([shown] if shown else []) + [f"worth knowing: {note}" for note in notes]
         return ": ".join(filter(None, ("NOTHING WRONG is visible", "; ".join(parts))))
     if machines:
         return f"CANNOT SAY what joins the GPUs: {machines}; 'nvidia-smi topo -m' and its like say it"

@@ -341,8 +341,8 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
         far.sort(key=lambda pair: -pair[0])
         texts = [
             f"{point.label} took {format_seconds(_seconds(point))}, {format_ratio(ratio)} the prediction"
-            + f" (flagged: {', '.join(point.flags)})" * (not point.trusted)
-            + f", by the model {point.bottleneck} costs most" * bool(point.bottleneck)
+            + (f" (flagged: {', '.join(point.flags)})" if not point.trusted else "")
+            + (f", by the model {point.bottleneck} costs most" if point.bottleneck else "")
             for ratio, point in far
         ]
         middle = format_ratio(median(ratio for ratio, _ in far))
@@ -374,7 +374,7 @@ def flagged_cases(points: Points) -> Iterator[Finding]:
                 "doubt",
                 flag,
                 f"{len(members)} of {plural(len(ok), 'case')} flagged {flag.replace('_', ' ')}",
-                f"first: {members[0].label}" * (len(members) < len(ok)),
+                (f"first: {members[0].label}" if len(members) < len(ok) else ""),
                 advice_on(flag),
                 len(members),
             )
@@ -527,7 +527,9 @@ def default_loses(points: Points) -> Iterator[Finding]:
                 lost[default.backend, default.collective].append((ratio, default, best))
     for (backend, collective), cases in sorted(lost.items()):
         ratio, default, best = max(cases, key=lambda item: item[0])
-        words = " ".join([best.algorithm] + [best.protocol] * (best.protocol != "default"))
+        words = " ".join(
+            [best.algorithm] + ([best.protocol] if best.protocol != "default" else [])
+        )
         yield _finding(
             "doubt",
             "default_loses",

@@ -130,7 +130,7 @@ def _observed(point: Point, members: Sequence[int], seconds: float | None) -> Gr
     if len(nodes) > 2 or (single and places[0] != places[1]):
         return None  # neither nodes nor rails are told by it
     work = f"{point.collective} {format_size(point.size_bytes)}, {point.backend}"
-    work += f", {point.setting}" * (not point.groups)
+    work += f", {point.setting}" if not point.groups else ""
     kind = f"{work}, on {plural(len(members), 'rank')} of {plural(len(nodes), 'node')}"
     # Whoever is furthest behind may wait for the other; who died or does not answer is sure.
     sure = point.status is Status.FAILED or "no answer from rank" in point.detail

@@ -193,7 +193,7 @@ def gate_outcome(
     if code == PASSES and own_code:
         reason = f"what was measured is not whole: {reason}"
     alike = Counter(code for code, _ in checks)[code]
-    more = f"; and {alike - 1} more of {plural(len(checks), 'part')}" * (alike > 1)
+    more = f"; and {alike - 1} more of {plural(len(checks), 'part')}" if alike > 1 else ""
     return GateOutcome(
         gate.name, code, plain(reason, LONGEST_REASON) + more, threshold, own_code
     )

@@ -173,7 +173,7 @@ _STATUS_WORDS = {
 def _ranks(lines: list[Statement]) -> str:
     """Ranks that ``lines`` name, the first eight; '' for none."""
     names = [line.values["rank"].strip() for line in lines if "rank" in line.values]
-    text = ", ".join(names[:8]) + " ..." * (len(names) > 8)
+    text = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
     return f"rank{'' if text.isdecimal() else 's'} {text}" if names else ""
 
 

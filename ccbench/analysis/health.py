@@ -82,7 +82,7 @@ def _finding(kind: str, what: str, evidence: str) -> Finding:
     severity = "doubt" if kind == "unstable" else "problem"
     subject = ": ".join(part for part in (title(kind).capitalize(), what) if part)
     return Finding(
-        severity, kind, (what,) * bool(what), evidence, ADVICE.get(kind, ""), subject
+        severity, kind, ((what,) if what else ()), evidence, ADVICE.get(kind, ""), subject
     )
 
 

@@ -43,7 +43,7 @@ class HealthVerdict:
         texts = []
         for heading, names in blamed.items():
             text = f"{heading}: {', '.join(names[:MOST_BLAMED])}" if names else heading
-            texts.append(text + " and more" * (len(names) > MOST_BLAMED))
+            texts.append(text + (" and more" if len(names) > MOST_BLAMED else ""))
         reason = f" ({self.doubt})" if self.doubt else ""
         lines = [f"{self.word}: {'; '.join(texts) or 'nothing found wrong'}{reason}"]
         lines += [f"  {finding}" for finding in self.findings]

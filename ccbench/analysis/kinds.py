@@ -17,7 +17,7 @@ from ccbench.model.library import Generation, LibraryRequest
 from ccbench.model.library.clusters import generations_in, pcie_generation
 from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.results import Manifest, Point
-from ccbench.results.systems import cluster_on, machines_of, machines_with
+from ccbench.results.systems import cluster_on, machines_of, machines_with, path_recorded
 from ccbench.topology.classes import is_card
 from ccbench.topology.files import catalog_names, load_catalog
 from ccbench.topology.graph import TopologyClass
@@ -74,9 +74,7 @@ def fitting_clusters(manifest: Manifest, point: Point) -> Iterator[tuple[str, st
                             nodes=spread,
                             network=words,
                             source=machine,
-                            path=tuple(
-                                (key, str(word)) for key, word in file.mapping("path").items()
-                            ),
+                            path=path_recorded(manifest, point),
                         ),
                         point.ranks,
                         nodes,
@@ -91,8 +89,12 @@ def _machines_with(model: str, nodes: int, ranks: int) -> Sequence[str]:
     each = -(-ranks // max(nodes, 1))
     generation = next(iter(generations_in(model)), Generation.UNKNOWN)
     # What joins cards of a known generation; a slice of a GPU, or an unknown one, is like none of the catalog.
-    slots = [f"pcie{pcie_generation(generation)}-x16"] * (is_card(model) and "MIG" not in model)
-    slots += ["rtx-pcie"] * ("RTX" in model)
+    slots = (
+        [f"pcie{pcie_generation(generation)}-x16"]
+        if is_card(model) and "MIG" not in model
+        else []
+    )
+    slots += ["rtx-pcie"] if "RTX" in model else []
     return (
         machines_of(model, each, each - 1)
         or machines_with(model)

@@ -306,7 +306,7 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
     partly = bool(channels) and len(staged) < len(channels)
     hosts = list(filter(None, {line.speaker.partition(":")[0]: None for line in staged}))
     names = dict.fromkeys(line.values["name"] for line in disabled)
-    of = f" for {', '.join(names)}" * bool(names)
+    of = f" for {', '.join(names)}" if names else ""
     if partly and hosts and not disabled:
         of = f" on {', '.join(hosts[:4])}, while others have it"
     yield Diagnosis(

@@ -55,8 +55,7 @@ class SlowerRelease:
         return (
             f"{self.machine}: {self.kernel}: {self.after} after {self.before}: "
             f"{format_change(self.changes[self.worst])} at {format_size(self.worst)}"
-            + f"; slower at {sizes}"
-            * (len(self.changes) > 1)
+            + (f"; slower at {sizes}" if len(self.changes) > 1 else "")
         )
 
     @property

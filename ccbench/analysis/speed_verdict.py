@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from statistics import median
 from typing import Any
 
 from ccbench.analysis.causes import Cause, causes_of
@@ -44,7 +43,7 @@ from ccbench.model.library.intervals import (
     regime_of,
     typicality,
 )
-from ccbench.model.library.paths import shares_of
+from ccbench.model.library.paths import place_among_boxes
 from ccbench.readers.benchmarks.log import LogOutcome
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.imported_runs import NO_ROW_SHOWS_THEM, Imported
@@ -137,10 +136,10 @@ class RegimeVerdict:
     def text(self) -> str:
         """``large messages 478 GB/s at 1 GiB, expected 430 to 490``."""
         text = f"{WORDS[self.regime]} {self.figure(self.point.median_seconds or 0.0)} at {self.point.size}"
-        text += f", {self.expected}" * bool(self.expected)
+        text += f", {self.expected}" if self.expected else ""
         if self.word is SpeedWord.SLOW and self.factor >= 2:
             text += f", {format_ratio(self.factor)} the predicted time"
-        return text + f" ({self.reason})" * bool(self.reason)
+        return text + (f" ({self.reason})" if self.reason else "")
 
     @property
     def expected(self) -> str:
@@ -231,7 +230,7 @@ class SpeedVerdict:
             )
             # The line begins with the gravest word, so only the others are said where they begin.
             prefix = f"{word.value.lower()}: " if word is not self.word else ""
-            parts += [prefix + said] * bool(said)
+            parts += [prefix + said] if said else []
         parts.insert(0 if self.unfinished else len(parts), self.left_out)
         return f"{self.word.value}: {self.subject}: {'; '.join(filter(None, parts))}"
 
@@ -263,8 +262,8 @@ class SpeedVerdict:
                 signed.append(f"{text} ({cause.sign} was seen)")
             else:
                 unproven.append(text)
-        parts = [f"likely: {'; or '.join(signed)}"] * bool(signed)
-        parts += [f"fits, unproven: {'; or '.join(unproven)}"] * bool(unproven)
+        parts = [f"likely: {'; or '.join(signed)}"] if signed else []
+        parts += [f"fits, unproven: {'; or '.join(unproven)}"] if unproven else []
         if not self.causes:
             parts.append("no cause that is known gives these times")
         evidence = "; ".join(parts)
@@ -359,7 +358,7 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
     for reason, (name, *more) in unsaid.items():
         verdicts.append(
             SpeedVerdict(
-                name + f" and {len(more)} more" * bool(more),
+                name + (f" and {len(more)} more" if more else ""),
                 reason=reason,
                 subjects=(name, *more),
             )
@@ -393,7 +392,7 @@ def subject_of(point: Point, *, with_source: bool) -> str:
     words = [point.backend, point.collective]
     words += [word for word in (point.algorithm, point.protocol) if word != DEFAULT]
     nodes = f" on {plural(point.nodes, 'node')}" if point.nodes > 1 else ""
-    source = f" ({point.source})" * (with_source and point.imported)
+    source = f" ({point.source})" if with_source and point.imported else ""
     return f"{' '.join(words)}, {plural(point.ranks, 'rank')}{nodes}{source}"
 
 
@@ -445,7 +444,7 @@ def left_out_of(run: Run, points: Sequence[Point]) -> tuple[str, bool]:
     ended = file.text("outcome")
     if ended in ENDINGS and not (whole and ended == "cut"):
         detail = file.text("detail")
-        parts.append(ENDINGS[ended] + f" ({detail})" * bool(detail))
+        parts.append(ENDINGS[ended] + (f" ({detail})" if detail else ""))
     announced, printed = (
         sum(_facts(tables, name)) for name in ("announced_sizes", "printed_sizes")
     )
@@ -583,11 +582,15 @@ def _on_any(
             f"{machine} on {' or '.join(network for _, network in pairs)}".removesuffix(" on ")
             for machine, pairs in grouped(fitting, lambda pair: pair[0]).items()
         ]
-        more = f" and {len(machines) - MOST_MACHINES} more" * (len(machines) > MOST_MACHINES)
-        parts += [f"{text} {', '.join(machines[:MOST_MACHINES])}{more}"] * bool(machines)
-    options = ["--machine"] * (len({machine for machine, _ in readings}) > 1)
-    options += ["--network"] * any(network for _, network in readings)
-    parts += [f"name it with {' and '.join(options)}"] * bool(options)
+        more = (
+            f" and {len(machines) - MOST_MACHINES} more"
+            if len(machines) > MOST_MACHINES
+            else ""
+        )
+        parts += [f"{text} {', '.join(machines[:MOST_MACHINES])}{more}"] if machines else []
+    options = ["--machine"] if len({machine for machine, _ in readings}) > 1 else []
+    options += ["--network"] if any(network for _, network in readings) else []
+    parts += [f"name it with {' and '.join(options)}"] if options else []
     named = ((" on ".join(filter(None, pair)), word) for pair, word in readings.items())
     dips = dips_of(cluster.system, request, every)
     return SpeedVerdict(subject, reason="; ".join(parts), readings=tuple(named), dips=dips)
@@ -604,8 +607,10 @@ def _worst(tables: Sequence[Sequence[RegimeVerdict]]) -> tuple[RegimeVerdict, ..
                 (each for each in members if each.word is word), key=lambda each: each.factor
             )
             if len(members) > 1 and any(each.word is not word for each in members):
-                table = f"table {worst.point.source_table}, " * (
-                    len({m.point.source_table for m in members}) > 1
+                table = (
+                    f"table {worst.point.source_table}, "
+                    if len({m.point.source_table for m in members}) > 1
+                    else ""
                 )
                 where = f"{table}{'in' if worst.point.in_place else 'out of'} place, the worst of {len(members)}"
                 worst = replace(worst, reason="; ".join(filter(None, (worst.reason, where))))
@@ -671,15 +676,9 @@ def of_path(system: LibrarySystem, verdict: RegimeVerdict) -> RegimeVerdict:
         verdict = replace(verdict, word=SpeedWord.LOW)
     if verdict.word not in (SpeedWord.LOW, SpeedWord.SLOW) or not verdict.point.busbw:
         return verdict
-    share, known = (
-        1e9 * verdict.point.busbw / system.intra_bytes_per_second,
-        shares_of(PciePath.HOST),
-    )
+    share = 1e9 * verdict.point.busbw / system.intra_bytes_per_second
     through = "through host memory" if system.path is PciePath.HOST else "path not known"
-    place = (
-        f"{through}, {share:.0%} of the link; half of {len(known)} boxes that go through it have "
-        f"{median(known):.0%} or more in all_reduce, the lowest {known[0]:.0%}"
-    )
+    place = f"{through}, {share:.0%} of the link; {place_among_boxes(PciePath.HOST, share)}"
     if share < SLOW_SHARE:
         place += f"; measure again with {KNOBS_OF_HOST}"
     return replace(verdict, reason="; ".join(filter(None, (verdict.reason, place))))
@@ -689,7 +688,12 @@ SLOW_SHARE = 0.15
 """Of the link. Below it, on three boxes, copy engines (NCCL_SHM_USE_CUDA_MEMCPY=1) made 10.6 to 19.4 GB/s of 2.2 to
 3.4; on a fourth, where 1.7 became 8.1, training hung then."""
 
-KNOBS_OF_HOST = "NCCL_SHM_USE_CUDA_MEMCPY=1, with NCCL_P2P_LEVEL=SYS, and on AMD's processors with NPS4 or iommu=pt"
+SHM_BY_COPY_ENGINES = "NCCL_SHM_USE_CUDA_MEMCPY=1"
+SHM_CAUTION = "on one of four boxes training then hung"
+KNOBS_OF_HOST = (
+    f"{SHM_BY_COPY_ENGINES} ({SHM_CAUTION}), with NCCL_P2P_LEVEL=SYS, "
+    "and on AMD's processors with NPS4 or iommu=pt"
+)
 
 SENT_TO_ALL = ("all_to_all", "all_to_all_v", "scatter")
 CRAWLING = (

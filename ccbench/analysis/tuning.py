@@ -174,7 +174,7 @@ def timings_of(
 def _timing(point: Point, place: str, requested: tuple[str, str]) -> Timing:
     settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
     # Who launches tells in a stream; a graph is launched before the clock starts.
-    launcher = (AXIS["processes"],) * (point.mode != "graph")
+    launcher = (AXIS["processes"],) if point.mode != "graph" else ()
     work = (
         axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"], *launcher)
     )

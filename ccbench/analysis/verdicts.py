@@ -229,7 +229,7 @@ class Compared:
         ]
         wrong = sum(point.wrong for point in self.points)
         parts = [f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict]
-        parts += [f"{wrong} with wrong results"] * bool(wrong)
+        parts += [f"{wrong} with wrong results"] if wrong else []
         unread = f"; {plural(self.unread, 'file')} could not be read" if self.unread else ""
         times = f"{', '.join(parts)} of {plural(len(self.points), 'point')}{unread}"
         if self.settings.same_bits:

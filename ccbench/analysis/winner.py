@@ -77,10 +77,12 @@ def winner_sentence(run: Run) -> str:
     same = len(compared.of(Verdict.SAME))
     open_points = compared.of(Verdict.NONE)
     every = plural(len(compared.points), "point")
-    parts += [
-        f"the same within {percent(compared.settings.threshold)} at {same} of {every}"
-    ] * bool(same)
-    parts += [f"{len(open_points)} of {every} undecided"] * bool(open_points)
+    parts += (
+        [f"the same within {percent(compared.settings.threshold)} at {same} of {every}"]
+        if same
+        else []
+    )
+    parts += [f"{len(open_points)} of {every} undecided"] if open_points else []
     if len(open_points) == len(compared.points):
         why = open_points[0].words.removeprefix("no verdict: ")
         return f"CANNOT SAY which {axis.name} is faster: {parts[-1]} ({why})"
@@ -101,7 +103,7 @@ def bands(points: Sequence[Comparison], value: str, base: str) -> Iterator[str]:
     several = len({collective for collective, _ in curves}) > 1
     for (collective, in_place), members in curves.items():
         placement = "in place" if in_place else "out of place"
-        words = [collective] * several + [placement] * split
+        words = ([collective] if several else []) + [placement] * split
         by_size = sorted(grouped(members, lambda each: each.point.size_bytes).items())
         least, most = by_size[0][0], by_size[-1][0]
         clauses = []
@@ -112,7 +114,7 @@ def bands(points: Sequence[Comparison], value: str, base: str) -> Iterator[str]:
             winner, loser = (value, base) if verdict is Verdict.FASTER else (base, value)
             times = _times([each for _, at in rows for each in at if each in decided], verdict)
             where = _where(rows[0][0], rows[-1][0], least, most)
-            of = f"{' '.join(words)}: " * bool(words)
+            of = f"{' '.join(words)}: " if words else ""
             clauses.append(f"{of}{winner} is {times} times as fast as {loser} {where}")
         yield from clauses[:MOST_BANDS]
 

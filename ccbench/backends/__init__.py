@@ -72,6 +72,12 @@ ON_HOSTS: dict[str, Any] = {
     "mode": ONE_BY_ONE,
     "in_place": (True,),
 }
+BETWEEN_TWO_BUFFERS = ("all_gather", "reduce_scatter", "all_to_all")
+BY_FUNCTIONS = {
+    **ON_HOSTS,
+    "collective": ("all_reduce", *BETWEEN_TWO_BUFFERS),
+    "op": ("sum",),
+}
 WITH_COMMUNICATORS = (*COLLECTIVES, *SETUPS)
 BY_KERNELS: dict[str, Any] = {
     **ON_HOSTS,
@@ -217,12 +223,8 @@ declare(
         "call",
         entry_point="ccbench.backends.call:BACKEND",
         launched="ccbench.backends.call:CallEndpoint",
-        values={
-            **ON_HOSTS,
-            "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
-            "op": ("sum",),
-        },
-        not_in_place=("all_gather", "reduce_scatter", "all_to_all"),
+        values=BY_FUNCTIONS,
+        not_in_place=BETWEEN_TWO_BUFFERS,
         most_ranks=256,
         device=Device.PROCESS,
         callables=("numpy", "torch"),
@@ -232,13 +234,8 @@ declare(
         "call-cuda",
         entry_point="ccbench.backends.call_cuda:BACKEND",
         launched="ccbench.backends.call_cuda:CudaCallEndpoint",
-        values={
-            **ON_HOSTS,
-            "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
-            "op": ("sum",),
-            "mode": ON_DEVICES,
-        },
-        not_in_place=("all_gather", "reduce_scatter", "all_to_all"),
+        values={**BY_FUNCTIONS, "mode": ON_DEVICES},
+        not_in_place=BETWEEN_TWO_BUFFERS,
         device=Device.GPU,
         callables=("torch.cuda", "cupy"),
         priced_by=PricedBy.NO_MODEL,

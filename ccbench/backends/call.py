@@ -313,7 +313,7 @@ class CallEndpoint(RankEndpoint):
         reasons = [text.decode() for text in self.exchange.all_gather(reason.encode())]
         rank = next((rank for rank, text in enumerate(reasons) if text), None)
         if rank is not None:
-            raise CannotRun(f"rank {rank}: " * (not all(reasons)) + reasons[rank])
+            raise CannotRun((f"rank {rank}: " if not all(reasons) else "") + reasons[rank])
         return given  # type: ignore[return-value]  # it has given one
 
     def arguments(self, kind: str) -> tuple[Any, Any]:

@@ -307,7 +307,7 @@ def group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
     assert concurrent is not None, "whoever asks has seen that there is one"
     return [
         (
-            f"ranks {format_ranks(members)} " * (len(members) < case.ranks)
+            (f"ranks {format_ranks(members)} " if len(members) < case.ranks else "")
             + lane_case.collective,
             members,
             lane,

@@ -165,7 +165,7 @@ class InexactData:
         words = [self.distribution]
         if self.spread != INEXACT_SPREADS[self.distribution]:
             words.append(f"spread {self.spread:g}")
-        return ", ".join([*words, *[f"seed {self.seed}"] * (self.seed != 1)])
+        return ", ".join([*words, *([f"seed {self.seed}"] if self.seed != 1 else [])])
 
 
 INEXACT_SPREADS: Mapping[str, float] = {

@@ -35,8 +35,8 @@ def sentence(answer: Winners) -> str:
         if pair[0].name != pair[1].name
     ]
     words = [", then ".join(words)]
-    words += [f"crossover between {', '.join(changes)}"] * bool(changes)
-    return "; ".join([*words, *["nothing else was measured"] * (not answer.contested)])
+    words += [f"crossover between {', '.join(changes)}"] if changes else []
+    return "; ".join([*words, *(["nothing else was measured"] if not answer.contested else [])])
 
 
 def answer_lines(
@@ -82,7 +82,7 @@ def layer_row(answer: Winners, hidden: int, count: int) -> tuple[str, ...]:
     if seconds is None:
         return *words, "", "", f"not: outside of {_sizes(ends, ' to ')}"
     times = map(format_seconds, (seconds, IN_A_LAYER * seconds))
-    return *words, *times, "between " * (ends[0] != ends[1]) + _sizes(ends, " and ")
+    return *words, *times, ("between " if ends[0] != ends[1] else "") + _sizes(ends, " and ")
 
 
 def layer_document(answer: Winners, hidden: int, count: int) -> dict[str, Any]:

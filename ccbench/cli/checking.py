@@ -148,7 +148,7 @@ def _next(answer: Answer, paths: Sequence[Path]) -> list[str]:
     """What to type next: of one kind of text one line."""
     places = [place_of(path) for path in paths[:3]]
     names = shlex.join("-" if place == "stdin" else place for place in places)
-    names += " ..." * (len(paths) > 3)
+    names += " ..." if len(paths) > 3 else ""
     words = [names, *map(shlex.quote, typed_options(NOT_REPEATED))]
     if answer.measured.run is not None:
         return [

@@ -105,7 +105,7 @@ def _base(run: Run, points: RunPoints, machine: str | None, network: str | None)
         )
     network = None if points.nodes == 1 else network or run.manifest.network or None
     try:
-        return open_base(machine, points.nodes or None, network, points.ranks)
+        return open_base(machine, points.nodes or None, network, points.ranks, points.path)
     except MachineError as error:
         raise UsageError(
             f"{run.path}: holds points of {points.ranks} ranks"
@@ -120,8 +120,8 @@ def summary(machine: CalibratedCluster) -> str:
 
     rows = []
     for level in machine.scales:
-        text = plural(level.points, "point") + " (not separable from other factors)" * (
-            level.apart < APART
+        text = plural(level.points, "point") + (
+            " (not separable from other factors)" if level.apart < APART else ""
         )
         rows.append((level.term, f"{level.scale:.3f}", text if level.points else "no data"))
     scales = Table(columns("<scale of", "factor", "<from"), rows)

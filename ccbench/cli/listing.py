@@ -41,7 +41,7 @@ def axes() -> Listing:
         "group_mode": "which groups run at once"
     }
     return {
-        key: meaning + f" ({values[key]})" * bool(values[key])
+        key: meaning + (f" ({values[key]})" if values[key] else "")
         for key, meaning in meanings.items()
     }
 
@@ -96,7 +96,8 @@ def backends() -> Listing:
     }
     unproven = {name for name in texts if DECLARED[name].never_run}
     return {
-        name: f"{'(never run) ' * (name in unproven)}{text}" for name, text in texts.items()
+        name: f"{'(never run) ' if name in unproven else ''}{text}"
+        for name, text in texts.items()
     }
 
 

@@ -147,7 +147,9 @@ def completing(
         completions = [
             CompletionItem(name) for name in names(context) if name.startswith(incomplete)
         ]
-        return completions or [CompletionItem(incomplete, type=else_type)] * bool(else_type)
+        return completions or (
+            [CompletionItem(incomplete, type=else_type)] if else_type else []
+        )
 
     return complete
 

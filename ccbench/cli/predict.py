@@ -416,7 +416,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     calibrated = any("calibrated_seconds" in point for point in points)
     of = "calibrated" if calibrated else "predicted"
     # Rates are of the time that is the best known: calibrated where the machine was.
-    best = "calibrated_" * calibrated
+    best = "calibrated_" if calibrated else ""
 
     own = f"{by if by in ('NCCL', 'RCCL') else 'library'}'s own"
     word = partial(ShownColumn, right=False, absent="")
@@ -431,12 +431,12 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     rate = partial(ShownColumn, form=lambda rate: rate_text(rate, 3) if rate > 0 else "-")
     shown = (
         word("algorithm", keep=9, value="algorithm"),
-        *[word("protocol", keep=8, value="protocol")] * protocols,
+        *([word("protocol", keep=8, value="protocol")] if protocols else []),
         ShownColumn("size", keep=9, value="size_bytes", form=format_size),
         bound,
         seconds("predicted", keep=9, value="predicted_seconds"),
         seconds(own, keep=1, value="nccl_seconds"),
-        *[seconds("calibrated", keep=9, value="calibrated_seconds")] * calibrated,
+        *([seconds("calibrated", keep=9, value="calibrated_seconds")] if calibrated else []),
         seconds("80 % from", keep=6, value=f"{of}_low_80_seconds"),
         seconds("to", keep=4, value=f"{of}_high_80_seconds"),
         rate("algbw GB/s", keep=2, value=f"{best}algbw_GB_s"),

@@ -49,12 +49,15 @@ def show_beside(machine: str, collective: str, algorithm: str, ranks: int) -> No
         return f"{format_seconds(seconds(quickest, point) or 0.0)} {quickest}"
 
     column = partial(ShownColumn, form=format_seconds, absent="", keep=9)
-    named = [algorithm, *["ring"] * ("ring" in others), *[library] * bool(prices)]
+    named = [algorithm, *(["ring"] if "ring" in others else []), *([library] if prices else [])]
     shown = (
         ShownColumn("size", keep=9, value="size_bytes", form=format_size),
         *(column(name, value=partial(seconds, name)) for name in named),
-        *[ShownColumn("best of ccbench's others", right=False, keep=9, value=best)]
-        * bool(others),
+        *(
+            [ShownColumn("best of ccbench's others", right=False, keep=9, value=best)]
+            if others
+            else []
+        ),
         ShownColumn("bound", keep=5, value="bound_seconds", form=format_seconds),
     )
     mine = priced[algorithm]

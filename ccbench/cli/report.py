@@ -132,7 +132,7 @@ def report(
     for run in loaded:
         lines = run_screen(run, screen_width(), layout, folds_sentences(), verbose)
         # Of several runs each says which it is.
-        lines[:0] = [str(run.path)] * (len(loaded) > 1)
+        lines[:0] = [str(run.path)] if len(loaded) > 1 else []
         click.echo("\n".join((*lines, *_beside(run, behind))))
     say_files(files)
     for line in outcome.lines:

@@ -192,7 +192,7 @@ def _add_callables(options: dict[str, Any], settings: dict[str, Any], in_suite: 
     takers = map(backend_of, options["callables"])
     if named := settings["backends"]:
         settings["backends"] = tuple(dict.fromkeys((*named, *takers)))
-        options["algorithm"] = options["algorithm"] or ("default",) * (not in_suite)
+        options["algorithm"] = options["algorithm"] or (("default",) if not in_suite else ())
     elif not in_suite and not options["algorithm"]:
         settings["backends"] = tuple(dict.fromkeys(takers))
 
@@ -250,8 +250,11 @@ def narrowing_of(options: Mapping[str, Any]) -> Narrowing:
         "op": ["premulsum" if word == "mulsum" else word for word in words("op")],
         "algorithm": [*map(normal_word, words("algorithm"))],
         "root": int(root) if root and root.isdecimal() else root,
-        "registration": [REGISTRATIONS[options["registered"] or 0]]
-        * (options["registered"] is not None),
+        "registration": (
+            [REGISTRATIONS[options["registered"] or 0]]
+            if options["registered"] is not None
+            else []
+        ),
         "mode": [mode for mode, chosen in modes.items() if chosen],
         "aggregation": options["aggregated"],
         "accuracy": options["accuracy"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,12 @@ from ccbench.cli.output import (
     say_problems,
     show_lines,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccbench.analysis.tuning import Timing
+    from ccbench.results import Run
 
 FILE_NAMES = {
     "table": "advice.txt",
@@ -115,15 +122,13 @@ def tune(
     advice. Exit code 3: no two choices were measured at one size, and neither --hidden nor what is published
     has an answer.
     """
-    from ccbench.analysis.bits import reproducible_cases
-    from ccbench.analysis.serving import answers_of, best_published, sound
-    from ccbench.analysis.tuning import Rules, advise, forced_from, timings_of
+    from ccbench.analysis.serving import answers_of, best_published
+    from ccbench.analysis.tuning import Rules, advise
     from ccbench.cli.answering import answer_document, answer_lines
     from ccbench.errors import UsageError
     from ccbench.report.tuning_formats import advice_document, advice_lines, nccl_csv
     from ccbench.report.tuning_formats import nccl_environment as environment
     from ccbench.results import open_run
-    from ccbench.units import plural
 
     if as_json and form not in ("table", "json"):
         raise UsageError(f"--json and --format {form} cannot both be had; leave one out")
@@ -133,12 +138,7 @@ def tune(
     rules = Rules(minimum_gain=minimum_gain, reproducible=reproducible)
     file = file_for(output, FILE_NAMES["json" if as_json else form])
     loaded = [open_run(run, details=False) for run in runs or (latest_run(),)]
-    say_problems([problem for run in loaded for problem in run.problems])
-    kept = reproducible_cases(loaded) if reproducible else None
-    every = timings_of(loaded, forced_from(forced) if forced else None, kept)
-    timings = sound(every)
-    if ill := len(every) - len(timings):
-        say(f"note: {plural(ill, 'point')} left out: the machine was ill")
+    timings = _timings(loaded, forced, reproducible)
     advice = advise(timings, rules)
     answers = answers_of(timings, best_published(loaded))
     lines = [*answer_lines(answers, hidden, tokens)]
@@ -163,3 +163,21 @@ def tune(
         }[form]()
         leave(file, text)
     return 0 if compared or answered else NO_VERDICT_EXIT_CODE
+
+
+def _timings(
+    loaded: Sequence[Run], forced: tuple[str, ...], reproducible: bool
+) -> list[Timing]:
+    """Times to advise by; notes say what is left out. forced, reproducible: as of ``tune``."""
+    from ccbench.analysis.bits import reproducible_cases
+    from ccbench.analysis.serving import sound
+    from ccbench.analysis.tuning import forced_from, timings_of
+    from ccbench.units import plural
+
+    say_problems([problem for run in loaded for problem in run.problems])
+    kept = reproducible_cases(loaded) if reproducible else None
+    every = timings_of(loaded, forced_from(forced) if forced else None, kept)
+    timings = sound(every)
+    if ill := len(every) - len(timings):
+        say(f"note: {plural(ill, 'point')} left out: the machine was ill")
+    return timings

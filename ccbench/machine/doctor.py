@@ -213,7 +213,9 @@ def _memory(environment: Environment, files: Files) -> Iterator[Check]:
         text = f"{about(space[0])}, {about(space[1])} free"
         cure = "docker run --shm-size=8g, or remount /dev/shm larger"
     short = space is None or space[1] < SMALLEST_SHARED_MEMORY_BYTES
-    yield check("/dev/shm", text, f"MPI may not start: {cure}; {_OF_NCCL}" * short, short)
+    yield check(
+        "/dev/shm", text, (f"MPI may not start: {cure}; {_OF_NCCL}" if short else ""), short
+    )
 
 
 def clock_resolution(clock: Callable[[], float], readings: int = 2000) -> Check:
@@ -264,7 +266,7 @@ def _gpu(environment: Environment, files: Files) -> Check:
         )
     elif nvidia:
         text, problem = "an NVIDIA device without its driver", True
-        advice = "install the NVIDIA driver" + " on the host" * bool(container)
+        advice = "install the NVIDIA driver" + (" on the host" if container else "")
     elif files.exists("/dev/kfd"):
         text, advice = (
             "an AMD GPU",
@@ -381,7 +383,9 @@ SETTINGS: Mapping[str, tuple[str, Mapping[str, tuple[Callable[[GpuSettings], boo
 def _health(readings: Sequence[DeviceReading]) -> Check:
     sick = []
     for reading in readings:
-        ailments = [f"does not answer ({reading.trouble})"] * (reading.trouble is not None)
+        ailments = (
+            [f"does not answer ({reading.trouble})"] if reading.trouble is not None else []
+        )
         ailments += [reason for reason in reading.clock_reasons or () if reason in THROTTLING]
         if errors := reading.ecc_uncorrected_volatile:
             ailments.append(f"{errors} uncorrected memory errors since the driver was loaded")

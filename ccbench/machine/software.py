@@ -89,7 +89,9 @@ def install_line(extra: str, checkout: Path = CHECKOUT) -> str:
     source = (
         "." if here or there else "ccbench"
     )  # beside an installed ccbench, pip takes that one
-    return f"pip install '{source}[{extra}]'" + " in ccbench's checkout" * (there and not here)
+    return f"pip install '{source}[{extra}]'" + (
+        " in ccbench's checkout" if there and not here else ""
+    )
 
 
 def git_revision(checkout: Path) -> str | None:

@@ -28,7 +28,7 @@ from ccbench.model.cluster import (
     cluster_of,
     library_points,
 )
-from ccbench.model.library import LibraryRequest
+from ccbench.model.library import Intra, LibraryRequest
 from ccbench.model.library.calibration import (
     Calibrated,
     Observation,
@@ -38,6 +38,7 @@ from ccbench.model.library.calibration import (
 )
 from ccbench.model.library.constants import CONSTANTS, LibraryConstants, shipped
 from ccbench.model.library.intervals import intervals, octaves_from
+from ccbench.model.library.paths import with_path
 from ccbench.model.library.predictor import predict_library, priced
 from ccbench.model.machine_files import STRICT, has_line, typed, write_plain
 from ccbench.units import shown
@@ -252,9 +253,16 @@ class Base:
 
 
 def open_base(
-    source: str, nodes: int | None = None, network: str | None = None, ranks: int | None = None
+    source: str,
+    nodes: int | None = None,
+    network: str | None = None,
+    ranks: int | None = None,
+    path: Mapping[str, str] | None = None,
 ) -> Base:
-    """The cluster that these name (see ``open_cluster``), and how a file says so. Raises MachineError."""
+    """The cluster that these name (see ``open_cluster``), and how a file says so. Raises MachineError.
+
+    path: what was seen of the path between its GPUs (``with_path``), which counts where PCIe joins them.
+    """
     from ccbench.machine.detection import load_topology
     from ccbench.topology.files import catalog_names, load_catalog, to_plain
 
@@ -262,6 +270,9 @@ def open_base(
     # A file may be called like a machine of the catalog.
     named = name in catalog_names() and load_catalog(name) == node
     cluster = cluster_of(node, nodes, network, ranks)
+    if path and cluster.system.intra in (Intra.PCIE, Intra.HOST):
+        node, named = with_path(node, path), False
+        cluster = cluster_of(node, nodes, network, ranks)
     return Base(
         name if named else to_plain(node), cluster, network or "" if cluster.nodes > 1 else ""
     )

@@ -162,7 +162,7 @@ class Replay:
             return f"{plural(ran, 'communication')} in {plural(len(self.cases), 'case')}; the trace has no times"
         step = self.step
         whole = format_seconds(step.communication_seconds)
-        begin = f"{whole} of communication{' a step' * (step.steps > 1)}"
+        begin = f"{whole} of communication{' a step' if step.steps > 1 else ''}"
         exposed = step.exposed_seconds
         hidden = ""
         if exposed is not None and step.computing_seconds:
@@ -173,8 +173,10 @@ class Replay:
             why = "only one rank" if step.ranks < 2 else "of each collective one rank alone"
             why += " was recorded"
             return f"{begin}; waiting unknown: {why}{hidden}"
-        parts = [f"{format_seconds(step.waiting_seconds)} {step.waits}"] * (
-            round(step.waiting_seconds, 9) > 0
+        parts = (
+            [f"{format_seconds(step.waiting_seconds)} {step.waits}"]
+            if round(step.waiting_seconds, 9) > 0
+            else []
         )
         if step.competing_seconds:
             parts.append(

@@ -112,7 +112,7 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     dumps = []
     for path in traces:
         with suppress(OSError), path.open("rb") as file:
-            dumps += [path] * file.read(64).lstrip().startswith(_DUMPS)
+            dumps += [path] if file.read(64).lstrip().startswith(_DUMPS) else []
     texts = [
         (path, file_text(path, "what a tool printed", "that matters"))
         for path in paths
@@ -203,7 +203,7 @@ def _of_text(path: Path, original: str) -> Evidence:
         new = [replace(statement, file=name) for statement in module.read(text)]
         statements += new
         owners |= dict.fromkeys((statement.line for statement in new), module.FORM)
-        owned_by[:0] = [(module.OWNED, module.FORM)] * bool(new)
+        owned_by[:0] = [(module.OWNED, module.FORM)] if new else []
     topologies = []
     for form in machines.READERS:
         reader = machines.reader(form)
@@ -235,7 +235,7 @@ def _of_text(path: Path, original: str) -> Evidence:
         tuple(logs),
         parts=tuple(_parts(name, owners)),
         unread=tuple(_parts(name, unread)),
-        problems=(f"{name}: {remark}",) * bool(remark),
+        problems=((f"{name}: {remark}",) if remark else ()),
     )
 
 

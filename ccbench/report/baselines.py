@@ -58,7 +58,7 @@ class BaselinePair:
     def legend(self) -> str:
         """Library, network and source of the baseline, and what is not known of it."""
         point = self.baseline
-        parts = [f"over {point.network}"] * bool(point.network and point.nodes != 1) + [
+        parts = ([f"over {point.network}"] if point.network and point.nodes != 1 else []) + [
             point.detail
         ]
         more = "; ".join(part for part in parts if part)
@@ -191,7 +191,9 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     lines += [f"  note: {caution}" for caution in _cautions(points, behind, baseline)]
 
     def mark(pair: BaselinePair) -> str:
-        return f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others)
+        return f"[{marks[pair.legend]}]" + (
+            f" (middle of {pair.others + 1})" if pair.others else ""
+        )
 
     rows = aligned(table_of((*FIGURES, ShownColumn("baseline", right=False, show=mark)), pairs))
     lines.append(f"  {rows[0]}")

@@ -41,13 +41,13 @@ FLAGS = "flags"
 
 def _algorithm(point: Point) -> str:
     """The algorithm asked for, and what ran where that is another or was left to the library."""
-    used = [point.algorithm_used] * (point.algorithm_used not in ("", point.algorithm))
-    used += [point.protocol_used] * (point.protocol_used not in ("", point.protocol))
+    used = [point.algorithm_used] if point.algorithm_used not in ("", point.algorithm) else []
+    used += [point.protocol_used] if point.protocol_used not in ("", point.protocol) else []
     chosen = point.channels_used and point.channels_used != point.channels
-    used += [f"{point.channels_used} ch"] * bool(chosen)
+    used += [f"{point.channels_used} ch"] if chosen else []
     words = [point.algorithm + (f" ({' '.join(used)})" if used else "")]
-    words += [*unusual(point), *[f"root {point.root}"] * (point.root > 0)]
-    return " ".join(words + ["in place"] * point.in_place)
+    words += [*unusual(point), *([f"root {point.root}"] if point.root > 0 else [])]
+    return " ".join(words + (["in place"] if point.in_place else []))
 
 
 def _time(point: Point) -> str:
@@ -187,12 +187,16 @@ def screen_table(run: Run, width: int) -> str:
         "of bound": "of bound: the bound's time over the measured one",
     }
     notes = ["; ".join(text for title, text in meanings.items() if title in titles)]
-    notes += [f"{DOUBTFUL} flagged as doubtful"] * (not all(point.trusted for point in points))
+    notes += (
+        [f"{DOUBTFUL} flagged as doubtful"]
+        if not all(point.trusted for point in points)
+        else []
+    )
     notes += doubts(points) if FLAGS in dropped else []
     unshown = ", ".join(name for name in dropped if name != FLAGS)
-    notes += [f"not shown for want of width: {unshown}"] * bool(unshown)
-    notes += [f"{label}: {meaning_of(label)}"] * bool(label)
-    notes += [imported_from(points)] * any(point.imported for point in points)
+    notes += [f"not shown for want of width: {unshown}"] if unshown else []
+    notes += [f"{label}: {meaning_of(label)}"] if label else []
+    notes += [imported_from(points)] if any(point.imported for point in points) else []
     return "\n".join(
         [*lines, *rows, *(line for note in notes for line in wrapped(note, width)), *below]
     )

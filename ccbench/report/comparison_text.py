@@ -92,8 +92,10 @@ def screen(compared: Compared, width: int = 80) -> str:
         by_cause.setdefault(point.cause, []).append(point)
     blocks["No verdict, interval too wide"] = by_cause.pop(NoVerdict.TOO_WIDE)
     blocks["Doubtful"] = by_cause.get(NoVerdict.DOUBTFUL, [])
-    shown = [SOURCE_COLUMN] * (len({point.point.source for point in compared.points}) > 1)
-    shown += [*COLUMNS, *[ALLOWED_COLUMN] * compared.settings.by_systems]
+    shown = (
+        [SOURCE_COLUMN] if len({point.point.source for point in compared.points}) > 1 else []
+    )
+    shown += [*COLUMNS, *([ALLOWED_COLUMN] if compared.settings.by_systems else [])]
     lines = _wrapped(
         f"{compared.base} -> {compared.new} (change of time; {compared.threshold_text})", width
     )
@@ -281,8 +283,8 @@ def junit(compared: Compared) -> str:
         what = "wrong results" if point.wrong else (point.cause or point.verdict).value
         name, size, *_ = (column.text(point) for column in COLUMNS)
         cases.append(JUnitCase(name, size, kind, what, message_of(point)))
-    absent = [("any point", "nothing")] * (not compared.points)
-    absent += [("files", "unread")] * bool(compared.unread)
+    absent = [("any point", "nothing")] if not compared.points else []
+    absent += [("files", "unread")] if compared.unread else []
     sentence = plain(compared.sentence, LONGEST_TEXT)
     cases += [
         JUnitCase("ccbench compare", name, "error", what, sentence) for name, what in absent

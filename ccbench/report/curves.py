@@ -271,7 +271,7 @@ def _race(points: Sequence[Point]) -> Figure | None:
     ]
     notes = [_crossover_words(crossings)]
     left_out = sorted(names[key] for key in curves if key not in drawn)
-    notes += [f"Not drawn for want of room: {', '.join(left_out)}"] * bool(left_out)
+    notes += [f"Not drawn for want of room: {', '.join(left_out)}"] if left_out else []
     alone = sorted({size for curve in curves.values() for size in curve} - best.keys())
     if alone:
         notes.append(

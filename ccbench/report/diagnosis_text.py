@@ -41,7 +41,7 @@ def diagnosis_lines(answer: Answer, width: int, whole: bool = False) -> Iterator
             head += f": {plain(diagnosis.subject, SENTENCES)}"
         elif diagnosis.kind == "slow" and diagnosis.meaning:
             # Its causes: what is slow is in the first sentence.
-            head += f", {plain(diagnosis.meaning, SENTENCES)}" * (not whole)
+            head += f", {plain(diagnosis.meaning, SENTENCES)}" if not whole else ""
         if whole:
             yield from wrapped(head, width)
             yield from _evidence_lines(diagnosis, width)
@@ -49,7 +49,7 @@ def diagnosis_lines(answer: Answer, width: int, whole: bool = False) -> Iterator
             yield from two_lines(head, plain(diagnosis.advice, SENTENCES), width)
     if answer.diagnoses and not whole:
         more = len(answer.diagnoses) - most
-        counted = f"and {plural(more, 'more finding')}; " * (more > 0)
+        counted = f"and {plural(more, 'more finding')}; " if more > 0 else ""
         told = (
             f"{counted}lines and proof: ccbench check -v; a code: ccbench check --explain CODE"
         )

@@ -214,8 +214,10 @@ def tip_texts(figure: Figure, name: str) -> list[str]:
         if ends:
             edges = (series.low[place], series.high[place])
             text += f" ({' to '.join(value_text(figure.y, edge) for edge in edges)})"
-        texts += [text + ", flagged as doubtful" * (not trusted)] * (
-            match[2] in ("all", str(trusted))
+        texts += (
+            [text + (", flagged as doubtful" if not trusted else "")]
+            if match[2] in ("all", str(trusted))
+            else []
         )
     return texts
 
@@ -347,7 +349,7 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     x, y = ends_of(figure)
     axes.set_xlabel(figure.x.label, labelpad=6)
-    axes.set_ylabel(figure.y.label + " (GB/s)" * (figure.y.unit == "GB/s"), labelpad=6)
+    axes.set_ylabel(figure.y.label + (" (GB/s)" if figure.y.unit == "GB/s" else ""), labelpad=6)
     for kind, scale in ((figure.x.scale, axes.set_xscale), (figure.y.scale, axes.set_yscale)):
         if kind != "linear":
             scale("log", base=2 if kind == "log2" else 10)
@@ -603,7 +605,7 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes, *, in_file: bool = True) ->
     beside.tick_params(labelsize=8)
     lines = [part for line in grid.legend for part in textwrap.wrap(line, MAP_LEGEND_COLUMNS)]
     # A frame says the same in every map, so that its meaning stands with the legend.
-    lines += ["framed: slower than its class"] * bool(grid.marked)
+    lines += ["framed: slower than its class"] if grid.marked else []
     if not in_file:
         return
     axes.text(

@@ -215,7 +215,7 @@ def limits(axis: FigureAxis, values: Sequence[float]) -> tuple[float, float]:
 def value_text(axis: FigureAxis, value: float) -> str:
     """A value with its unit, as the title of a point says it."""
     rounded = value if axis.unit == "bytes" else float(f"{value:.4g}")
-    return tick_text(axis, rounded) + " GB/s" * (axis.unit == "GB/s")
+    return tick_text(axis, rounded) + (" GB/s" if axis.unit == "GB/s" else "")
 
 
 def tick_text(axis: FigureAxis, value: float) -> str:

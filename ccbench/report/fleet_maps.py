@@ -71,8 +71,11 @@ def _map(
         topic="pairs",
         title=f"{title}: pairs of nodes, time over the usual one",
         subtitle=f"{plural(len(row_of), 'node')}"
-        + f" · a cell is the slowest of up to {max(len(nodes) for _, nodes in bands)} nodes a row"
-        * several,
+        + (
+            f" · a cell is the slowest of up to {max(len(nodes) for _, nodes in bands)} nodes a row"
+            if several
+            else ""
+        ),
         x=FigureAxis("with node", "rank", "linear"),
         y=FigureAxis("node", "rank", "linear"),
         footnote=tuple(

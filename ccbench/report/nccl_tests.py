@@ -94,7 +94,7 @@ def nccl_tests_tables(points: Sequence[Point]) -> tuple[NcclTestsTable, ...]:
 def _table(points: Sequence[Point]) -> NcclTestsTable:
     first = points[0]
     words = [first.backend, first.collective, first.algorithm, f"{first.ranks}ranks"]
-    words += [*unusual(first), *[f"{first.nodes}nodes"] * (first.nodes > 1)]
+    words += [*unusual(first), *([f"{first.nodes}nodes"] if first.nodes > 1 else [])]
     words += filter(None, (first.run, first.setting))
     lines = [*_preamble(points), *_HEADER]
     rows: dict[tuple[str, str, int, int, int], dict[bool, Point]] = defaultdict(dict)
@@ -171,9 +171,9 @@ def _preamble(points: Sequence[Point]) -> list[str]:
         f"machine {first.machine or 'unknown'}; times are {times}",
     ]
     versions = sorted({point.backend_version for point in points if point.backend_version})
-    lines += [f"# measured with {'; '.join(versions)}"] * bool(versions) + [
-        f"# {origin}"
-    ] * bool(origin)
+    lines += ([f"# measured with {'; '.join(versions)}"] if versions else []) + (
+        [f"# {origin}"] if origin else []
+    )
     lines += [f"# {label}: {meaning_of(label)}"] if label else []
     return [*lines, "#"]
 

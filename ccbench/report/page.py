@@ -252,8 +252,8 @@ def _part(
     texts = sentences(points, findings, verdicts)[len(speed_lines(verdicts)) : -1]
     facts = (
         plain(run.path.name),
-        f"host {run.manifest.host}" * bool(run.manifest.host),
-        f"machine {machines}" * bool(machines),
+        (f"host {run.manifest.host}" if run.manifest.host else ""),
+        (f"machine {machines}" if machines else ""),
         plain(run.manifest.created_at)[:16].replace("T", " "),
         plural(len(points), "case"),
     )
@@ -266,7 +266,7 @@ def _part(
         machine = topology
         counted = f"{plural(len(machine.gpus), 'GPU')}, {plural(len(machine.links), 'link')}"
         address = picture_address(lambda: topology_figure.picture(machine))
-        each = " each" * any(point.nodes > 1 for point in points)
+        each = " each" if any(point.nodes > 1 for point in points) else ""
         picture = address, f"{plain(machines or machine.name)}: {counted}{each}"
     differing = () if baseline is None else differences(run.manifest, baseline.manifest)
     return RunPart(
@@ -356,7 +356,7 @@ def environment_rows(manifest: Manifest) -> tuple[tuple[str, str], ...]:
         elif value not in (None, ""):
             yield name, plain(value, LONGEST_VALUE)
 
-    found = [("created_at", manifest.created_at)] * bool(manifest.created_at)
+    found = [("created_at", manifest.created_at)] if manifest.created_at else []
     for part in ENVIRONMENT:
         found += flat(part, manifest.at(part))
     return tuple(found[:MOST_ROWS])

@@ -148,7 +148,7 @@ def headline(rows: Sequence[CardRow], verdicts: Sequence[SpeedVerdict]) -> str:
     text = f"{word.value}: {count} of {plural(len({row.collective for row in rows}), 'collective')}"
     if word not in (SpeedWord.NORMAL, SpeedWord.CANNOT_SAY):
         several = sum(row.word is word for row in rows) > 1
-        text += f": {rows[0].subject}{', ...' * several}"
+        text += f": {rows[0].subject}{', ...' if several else ''}"
     elif len(alike) == 1:
         text += "".join(f": {reason}" for reason in alike if reason)
     return "; ".join((text, *(f"{number} {other.value}" for other, number in rest)))

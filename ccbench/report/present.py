@@ -123,7 +123,7 @@ def values_of(row: Any, *names: str) -> dict[str, Any]:
 def beyond(rows: Sized, most: int, rest: str = "and {} more") -> list[str]:
     """A line that counts the rows beyond the first ``most``, where there are any."""
     more = len(rows) - most
-    return [rest.format(more)] * (more > 0)
+    return [rest.format(more)] if more > 0 else []
 
 
 def first(lines: Sequence[str], most: int, rest: str = "and {} more") -> list[str]:
@@ -171,7 +171,7 @@ def fitted(table: Table, width: int) -> tuple[list[str], tuple[str, ...]]:
         for column in [column for column in alike if column.keep < IN_EVERY_ROW]:
             left.remove(column)
             text = whole[column][0]
-            shared += [f"{column.title} {text}"] * (text not in ("", "-"))
+            shared += [f"{column.title} {text}"] if text not in ("", "-") else []
     # Two columns stay whatever the width: what is shown, and what it is of.
     while is_too_wide() and len(left) > 2:
         least = min(left, key=lambda column: column.keep)

@@ -51,8 +51,11 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     yield ""
     if replay.cases:
         yield from fitted_lines(case_table(replay), width)
-    notes = [WITH_WAITING] * (
-        step is not None and any(warning.transfer_seconds is None for warning in replay.cases)
+    notes = (
+        [WITH_WAITING]
+        if step is not None
+        and any(warning.transfer_seconds is None for warning in replay.cases)
+        else []
     )
     notes += answers(replay)
     notes += [
@@ -82,7 +85,7 @@ def answers(replay: Replay) -> list[str]:
         f"what if: {name}: {format_seconds(seconds)} of transfer a step"
         for name, seconds in replay.what_if
     ]
-    return lines + [f"alone: {replay.compared}"] * bool(replay.compared)
+    return lines + ([f"alone: {replay.compared}"] if replay.compared else [])
 
 
 def remarks_of(case: CaseTime) -> tuple[str, ...]:
@@ -169,9 +172,9 @@ def _name(case: Case) -> str:
     words = [case.collective, case.dtype if case.size_bytes else ""]
     words += [
         case.op if case.op not in ("none", "sum") else "",
-        f"root {case.root}" * (case.root > 0),
+        (f"root {case.root}" if case.root > 0 else ""),
     ]
-    words += [f"pair {case.pair}" * bool(case.pair), "uneven" * bool(case.traffic)]
+    words += [(f"pair {case.pair}" if case.pair else ""), ("uneven" if case.traffic else "")]
     return " ".join(filter(None, words))
 
 

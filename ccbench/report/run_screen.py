@@ -94,7 +94,11 @@ def run_screen(
         lines += lines_of(
             [
                 f"three sizes of {plural(len(points), 'case')}"
-                + f", {DOUBTFUL} flagged as doubtful" * (not all(p.trusted for p in points))
+                + (
+                    f", {DOUBTFUL} flagged as doubtful"
+                    if not all(p.trusted for p in points)
+                    else ""
+                )
                 + "; --all shows every case"
             ]
         )
@@ -109,9 +113,9 @@ def run_screen(
     for finding in grave[:most]:
         lines += finding_lines(finding, width if folds else LONGEST_SENTENCE, whole)
     more = len(grave) - most
-    rest = [f"and {plural(more, 'more finding')}; "] * (more > 0)
+    rest = [f"and {plural(more, 'more finding')}; "] if more > 0 else []
     told = "evidence: ccbench report -v; a code: ccbench check --explain CODE"
-    return lines + lines_of(["".join([*rest, told])] * bool(grave and not whole))
+    return lines + lines_of(["".join([*rest, told])] if grave and not whole else [])
 
 
 def card_lines(judged: Sequence[CardRow], every: Sequence[CardRow], width: int) -> list[str]:

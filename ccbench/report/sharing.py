@@ -99,7 +99,7 @@ def _cells(
     """named: the one of the two that a reader recognises."""
     both = [shared] if alone is None else [shared, alone]
     times = [_mark(point) + format_seconds(point.median_seconds or 0.0) for point in both]
-    cells = (*times, *["-"] * (alone is None), max(map(_mark, both)) + ratio, parts)
+    cells = (*times, *(["-"] if alone is None else []), max(map(_mark, both)) + ratio, parts)
     return case_name(named), what, format_size(shared.size_bytes), *cells
 
 
@@ -117,7 +117,7 @@ def _interval(middle: float, low: float | None, high: float | None) -> str:
 def case_name(point: Point) -> str:
     """The case without its size, which has a column."""
     words = [point.run, point.backend, point.collective, point.algorithm, point.dtype]
-    words += [plural(point.ranks, "rank")] + ["in place"] * point.in_place
+    words += [plural(point.ranks, "rank")] + (["in place"] if point.in_place else [])
     words += [point.mode] if point.mode not in ("streaming", "overlap") else []
     text = " ".join(word for word in words if word)
     return plain(", ".join(part for part in (text, point.setting) if part), LONGEST_CASE)

@@ -170,11 +170,11 @@ def _matrix(topology: Topology) -> Iterator[str]:
             rate = device.attributes.get("bytes_per_second")
             words.append(f"{rate * 8 / 1e9:g} Gb/s" if isinstance(rate, (int, float)) else None)
             words.append("down" if device.attributes.get("up") is False else None)
-        numa = ["?" if device.numa_node is None else str(device.numa_node)] * placed
+        numa = ["?" if device.numa_node is None else str(device.numa_node)] if placed else []
         links = [labels[device.name, row.name] for row in rows]
         cells.append([head, *links, *numa, " ".join(plain(word) for word in words if word)])
     about = "about" if any(row[-1] for row in cells) else ""
-    titles = ("", *heads, *["NUMA"] * placed, about)
+    titles = ("", *heads, *(["NUMA"] if placed else []), about)
     yield from aligned(Table(columns(*(f"<{title}" for title in titles)), cells))
     legend = dict(_LEGEND)
     omits = topology.facts.get("omits", "nothing")

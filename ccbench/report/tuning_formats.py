@@ -126,7 +126,7 @@ def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> s
         text = ";".join(
             f"{COLLECTIVE_NAMES[name]}:{word}" for name, word in words_of.items() if word
         )
-        lines += [f'export {variable}="{text}"'] * bool(text)
+        lines += [f'export {variable}="{text}"'] if text else []
         if text and len(set(words_of.values())) == 1:
             word = next(iter(words_of.values()))
             lines += _comments(f"before 2.24, for all collectives at once: {variable}={word}")
@@ -291,7 +291,7 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
                 words[-1] += f" to {format_change(band.largest_gain.median)}"
             if band.bridged_bytes:
                 words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
-            words += ["without interval"] * band.without_interval
+            words += ["without interval"] if band.without_interval else []
             rows.append(
                 (" - ".join(ends), plain(band.choice.label), plain(", ".join(words), 400))
             )

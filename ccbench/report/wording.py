@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from ccbench.analysis.bits import bit_rows, bits_sentence
+from ccbench.analysis.box import box_lines
 from ccbench.analysis.codes import code_of
 from ccbench.analysis.findings import (
     EMULATION,
@@ -227,7 +228,7 @@ def doubts(points: Sequence[Point]) -> list[str]:
         ("No result", missing_groups(points)),
     ):
         shown = first(texts, MOST_GROUPS, "and {} more, listed in the table")
-        lines += [f"{title}: {'; '.join(shown)}"] * bool(texts)
+        lines += [f"{title}: {'; '.join(shown)}"] if texts else []
     return lines
 
 
@@ -243,7 +244,7 @@ def _source(points: Sequence[Point]) -> str:
         ", ".join(sorted({point.host for point in points} - {""})),
         machines_of(points),
     )
-    parts = [f"host {hosts}" * bool(hosts), f"machine {machines}" * bool(machines)]
+    parts = [(f"host {hosts}" if hosts else ""), (f"machine {machines}" if machines else "")]
     backends = {(point.backend, point.backend_version) for point in points}
     texts = sorted(
         f"{backend} ({version})" if version else backend for backend, version in backends
@@ -306,7 +307,7 @@ def verdict_lines(run: Run) -> list[str]:
     told = [one for one in found if one.severity != "note" and one.kind not in BLAMES]
     lines = [*summary_lines(run), *map(str, told[:MOST_NAMED])]
     rest = plural(len(told) - MOST_NAMED, "more finding")
-    return lines + [f"... and {rest}, in the report's page"] * (len(told) > MOST_NAMED)
+    return lines + ([f"... and {rest}, in the report's page"] if len(told) > MOST_NAMED else [])
 
 
 def finding_lines(finding: Finding, width: int, whole: bool) -> list[str]:
@@ -358,11 +359,13 @@ def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
     counts = ", ".join(f"{count} {word}" for word, count in rest.items())
     lines += [f"... and {counts}, in ccbench report --json"] if rest else []
     stands_on = expected_from(verdicts)
-    return lines + [stands_on] * bool(stands_on)
+    return lines + ([stands_on] if stands_on else [])
 
 
 def health_lines(run: Run) -> list[str]:
-    """Return the verdict about machine, fleet or bits, of a suite that asks for it; the blamed stand first."""
+    """Return the verdict about machine, fleet or bits, or the card of a box, of a suite that asks for it; the blamed
+    stand first.
+    """
     verdict = machine_verdict(run)
     lines = verdict.lines() if verdict else []
     sentence = bits_sentence(bit_rows(run.points))
@@ -372,7 +375,7 @@ def health_lines(run: Run) -> list[str]:
             "No bits: the suite asks for accuracy, but no case that was measured adds floating point numbers of "
             "several ranks"
         )
-    return [*lines, *filter(None, [sentence])]
+    return [*box_lines(run), *lines, *filter(None, [sentence])]
 
 
 def sentences(
@@ -381,8 +384,8 @@ def sentences(
     """Say whether it is normal, what was measured, how near to model and bound, and the first findings."""
     grave = [finding for finding in findings if finding.severity != "note"]
     problems = sum(one.severity == "problem" for one in grave)
-    counts = [plural(problems, "problem")] * bool(problems)
-    counts += [plural(len(grave) - problems, "doubt")] * (len(grave) > problems)
+    counts = [plural(problems, "problem")] if problems else []
+    counts += [plural(len(grave) - problems, "doubt")] if len(grave) > problems else []
     named = "; ".join(one.subject for one in grave[:MOST_NAMED])
     near = closeness(points)
     # A run without a machine's model is told how to get one, where it has a time to compare.
@@ -441,7 +444,7 @@ def measured_text(points: Sequence[Point]) -> str:
     if 2 * loaded > len(ok):
         parts.append(f"other programs were running ({loaded} of {plural(len(ok), 'case')})")
     where = f" for {machines_of(points)}" if label == SIMULATED and points[0].machine else ""
-    return f"{label}{where}: " * bool(label) + "; ".join(filter(None, parts)) + "."
+    return (f"{label}{where}: " if label else "") + "; ".join(filter(None, parts)) + "."
 
 
 _LOADED = frozenset((Flag.OTHER_LOAD, Flag.CPU_CONTENTION))
@@ -465,13 +468,13 @@ def _ends_of_curve(points: Sequence[Point]) -> str:
         key=lambda point: point.size_bytes,
     )
     small, large = curve[0], curve[-1]
-    words = [first.collective, *[first.algorithm] * (first.algorithm != DEFAULT)]
+    words = [first.collective, *([first.algorithm] if first.algorithm != DEFAULT else [])]
     text = f"{' '.join(words)} over {plural(first.group_ranks, 'rank')} on {first.backend}"
     text += f" {format_seconds(float(f'{small.median_seconds:.3g}'))} at {small.size}"
     # A single rank moves nothing over a link, nor do ranks that share a device.
     if large.busbw and large.group_ranks > 1 and large.of_links:
-        text += f", {float(f'{large.busbw:.3g}'):g} GB/s busbw" + f" at {large.size}" * (
-            large is not small
+        text += f", {float(f'{large.busbw:.3g}'):g} GB/s busbw" + (
+            f" at {large.size}" if large is not small else ""
         )
     return text
 

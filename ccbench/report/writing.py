@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ccbench.analysis.box import box_lines
 from ccbench.analysis.findings import provenance, run_findings
 from ccbench.analysis.pair_matrix import pair_matrices
+from ccbench.analysis.winner import winner_sentence
 from ccbench.errors import CcbenchError, RunFolderError, UsageError
 from ccbench.report import drawing
 from ccbench.report.baselines import (
@@ -121,6 +123,10 @@ def write_report(
         images = [name for name in files if name.endswith(".png")]
         images = images or [name for name in files if name.endswith(".svg")]
         files[ONE_FILE["md"]] = markdown_report(drawn, images).encode()
+        if card := [line for run in runs for line in box_lines(run)]:
+            card += map(winner_sentence, runs)
+            text = "".join(f"* {markdown(line, 1000)}\n" for line in filter(None, card))
+            files["box.md"] = f"# This box\n\n{text}".encode()
     if "html" in formats:
         page = page_content(runs, own, behind, baseline, problems)
         files[ONE_FILE["html"]] = render_page(page).encode()
@@ -235,7 +241,7 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
     problems = [problem for run in runs for problem in run.problems]
     parts += ["## Files that could not be read", listed(problems)] if problems else []
     matrices = [matrix for run in runs for matrix in pair_matrices(run)]
-    parts += ["## Every pair of ranks"] * bool(matrices)
+    parts += ["## Every pair of ranks"] if matrices else []
     for matrix in matrices:
         table = matrix_table(matrix)
         parts += [

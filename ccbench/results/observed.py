@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ccbench.cases.capabilities import capabilities_of
@@ -20,7 +20,13 @@ from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.readers.benchmarks.log import ImportedLog, ImportedTable
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.keys import CURVE, grouped
-from ccbench.results.systems import gpus_per_process, machines_of, version_in, versions_of
+from ccbench.results.systems import (
+    gpus_per_process,
+    machines_of,
+    path_recorded,
+    version_in,
+    versions_of,
+)
 from ccbench.topology.words import said_and_denied
 from ccbench.units import plural
 
@@ -133,6 +139,7 @@ class RunPoints:
 
     nodes: 0 where the run does not say. devices: models as the run names them. library: what was measured,
     with its version where known. left_out: why rows are not among ``requests``, with how many they are.
+    path: what the rows' logs show of the path between GPUs (``path_recorded``).
     """
 
     ranks: int
@@ -141,6 +148,7 @@ class RunPoints:
     library: str
     requests: tuple[tuple[LibraryRequest, tuple[float, ...]], ...]
     left_out: tuple[str, ...]
+    path: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> RunPoints:
@@ -197,7 +205,9 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     library = ", ".join(
         dict.fromkeys(point.backend_version or point.backend for point in every)
     )
-    return RunPoints(ranks, nodes, devices, library, tuple(requests), left_out)
+    # Sorted, SHM comes after P2P: one channel through host memory decides.
+    path = dict(sorted(pair for point in every for pair in path_recorded(run.manifest, point)))
+    return RunPoints(ranks, nodes, devices, library, tuple(requests), left_out, path)
 
 
 def request_of(manifest: Manifest, point: Point) -> LibraryRequest | str:

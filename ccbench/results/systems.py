@@ -440,12 +440,7 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
         raise MachineError(
             "the run does not name its machine; give --machine (of several nodes --network)"
         )
-    of_run = {} if point.tool else manifest.mapping("environment", "variables")
-    seen = {
-        **file.mapping("path"),
-        **{key: of_run[key] for key in P2P_VARIABLES if key in of_run},
-    }
-    path = tuple((key, str(word)) for key, word in seen.items())
+    path = path_recorded(manifest, point)
     if name in catalog_names():
         system = StatedSystem(nodes=nodes, network=network, source=name, path=path)
         return cluster_on(system, point.ranks, point.nodes).system
@@ -455,6 +450,16 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
         )
     node = with_path(manifest.topology, dict(path))
     return cluster_of(node, point.nodes or nodes, network or None, point.ranks).system
+
+
+def path_recorded(manifest: Manifest, point: Point) -> tuple[tuple[str, str], ...]:
+    """Return what the log of ``point``, or the variables of its run, show of the path: ``StatedSystem.path``."""
+    of_run = {} if point.tool else manifest.mapping("environment", "variables")
+    seen = {
+        **manifest.imported(point.source).mapping("path"),
+        **{key: of_run[key] for key in P2P_VARIABLES if key in of_run},
+    }
+    return tuple((key, str(word)) for key, word in seen.items())
 
 
 @lru_cache(maxsize=64)

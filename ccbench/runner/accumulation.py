@@ -93,7 +93,7 @@ def _accumulation(
     # The type of the data comes first, then the narrowest that is wider.
     name, order = fitting[0]
     wider = any(EXACT_LIMIT.get(more, 0) > EXACT_LIMIT.get(name, 0) for more, _ in fitting)
-    return ", ".join(filter(None, (name + " or wider" * wider, order)))
+    return ", ".join(filter(None, (name + (" or wider" if wider else ""), order)))
 
 
 def _explanation(

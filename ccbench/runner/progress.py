@@ -116,7 +116,7 @@ def span_text(measurements: Iterable[Measurement]) -> str:
     ]
     ends = (min(timed), min(timed, key=lambda each: (-each[0], each[1]))) if timed else ()
     figures = (
-        f"{format_size(size)} " * bool(size) + format_seconds(took) for size, took in ends
+        (f"{format_size(size)} " if size else "") + format_seconds(took) for size, took in ends
     )
     return " ... ".join(dict.fromkeys(figures))
 
@@ -198,7 +198,7 @@ class PlainProgress(Progress):
         self._waiting = []
         self._close()
         self._waiting = list(cases)
-        self._round = f"round {number}" + f" of {planned}" * (number <= planned)
+        self._round = f"round {number}" + (f" of {planned}" if number <= planned else "")
 
     def case_finished(
         self, measurement: Measurement, prediction: Prediction | None, left: int

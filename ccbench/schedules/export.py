@@ -35,7 +35,7 @@ Moves = tuple[bool, list[Flow]]
 def execution_plan(schedule: Schedule) -> dict[str, Any]:
     """Return the plan as a document for JSON; ScheduleError where plans have no such collective or root."""
     if schedule.collective not in NAMES or schedule.root > 0:
-        what = f"{schedule.collective} with root {schedule.root}" * (schedule.root > 0)
+        what = f"{schedule.collective} with root {schedule.root}" if schedule.root > 0 else ""
         raise ScheduleError(
             f"{what or schedule.collective}: MSCCL++ plans have no such collective; expected one of "
             f"{', '.join(NAMES)}, with root 0"

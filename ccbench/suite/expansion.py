@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from ccbench.cases.axes import AXIS, NO_ROOT, OVERLAP, Axis, Case, Variant
@@ -229,9 +229,10 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
 def sweeps_elsewhere(suite: Suite, context: ExpansionContext) -> tuple[int, str]:
     """Return the number of sweeps that are for other backends alone, and these."""
     dropped = [each for each in suite.sweep if not _sweep_backends(suite, each, context)]
-    names = (name for each in dropped for name in each.backends)
-    named = dict.fromkeys(name for name in names if not capabilities_of(name).callables)
-    return len(dropped), ", ".join(named)
+    names = dict.fromkeys(name for each in dropped for name in each.backends)
+    return len(dropped), ", ".join(
+        name for name in names if not capabilities_of(name).callables
+    )
 
 
 def left_out(suite: Suite, context: ExpansionContext) -> Counter[str]:
@@ -246,16 +247,20 @@ def _backends(suite: Suite, context: ExpansionContext) -> tuple[str, ...]:
     if context.backends:
         return tuple(dict.fromkeys(context.backends))
     named = (context.auto_backends if name == "auto" else (name,) for name in suite.backends)
-    return tuple(dict.fromkeys(name for names in named for name in names))
+    return tuple(dict.fromkeys(chain.from_iterable(named)))
 
 
 def _sweep_backends(suite: Suite, sweep: Sweep, context: ExpansionContext) -> tuple[str, ...]:
     """Of the suite's backends those that this sweep is for, and those that run the functions it names."""
-    takers = {*functions_of(sweep.algorithm).values()}
     return tuple(
         name
         for name in _backends(suite, context)
-        if name in (takers if capabilities_of(name).callables else sweep.backends)
+        if name
+        in (
+            functions_of(sweep.algorithm).values()
+            if capabilities_of(name).callables
+            else sweep.backends
+        )
     )
 
 
@@ -277,11 +282,15 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data
         ]
         requested_modes = ["isolated"] if name in SETUPS else requested_modes
-        named = suite.variants or (Variant(),)
+        # A variant that sets nothing is the backend as it is.
+        started = (
+            each if offers(backend, "variant", each.name) else replace(each, name="")
+            for each in suite.variants or (Variant(),)
+        )
         variants = _parted(
             {
-                variant: "" if offers(backend, "variant", variant.name) else "variants"
-                for variant in named
+                each: ("variants" if not each.name and each != Variant() else "")
+                for each in started
             }
         )
         modes = _parted(
@@ -320,7 +329,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                 # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
                 roots = _parted(
                     {
-                        root: f"root of {ranks} ranks: {root}" * (root >= ranks)
+                        root: (f"root of {ranks} ranks: {root}" if root >= ranks else "")
                         for root in sweep.root
                     }
                 )
@@ -355,7 +364,9 @@ def _algorithms(
     # Kernels that interpret schedules offer them behind a colon.
     requested += [algorithm for algorithm in offered if algorithm.rpartition(":")[2] in added]
     lacks = {
-        algorithm: f"{collective} with algorithm {algorithm}" * (_base(algorithm) not in bases)
+        algorithm: (
+            f"{collective} with algorithm {algorithm}" if _base(algorithm) not in bases else ""
+        )
         for algorithm in requested
     }
     return _parted(lacks)

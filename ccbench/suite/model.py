@@ -117,7 +117,7 @@ def _values(axis: Axis) -> Reads:
     """Reader of an axis' values in a sweep: its words, or numbers within its bounds."""
     if axis.bounds is None:
         read = words(axis.noun, axis.values, axis.all_values)
-        return _words(read, *axis.values, *["all"] * bool(axis.all_values))
+        return _words(read, *axis.values, *(["all"] if axis.all_values else []))
     lowest, highest = axis.bounds
     schema = one_or_many({"type": "integer", "minimum": lowest, "maximum": highest})
     return Reads(numbers(axis.noun, lowest, highest), schema, write=list)
@@ -346,7 +346,7 @@ class Suite(StrictModel):
     variants: Annotated[tuple[Variant, ...], VARIANTS] = ()
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
-    verdict: Annotated[str, _one_of("verdict", "speed", "health", "fleet")] = "speed"
+    verdict: Annotated[str, _one_of("verdict", "speed", "health", "fleet", "box")] = "speed"
     several_nodes: Annotated[str, _one_of("several_nodes", "", "fleet")] = ""
     order: Annotated[str, _one_of("order", "interleaved", "written")] = "interleaved"
     seed: Annotated[int, _whole(0, LARGEST_SEED)] = 1
@@ -450,7 +450,7 @@ def suite_file(path_or_name: str | Path) -> Path:
         problem = f"no such file; the suite that ships is called {path.stem!r}"
     else:
         cure = suggestion(path.stem, shipped)
-        listed = f" (shipped: {', '.join(shipped)})" * cure.startswith("did you mean")
+        listed = f" (shipped: {', '.join(shipped)})" if cure.startswith("did you mean") else ""
         problem = f"no such file, nor a suite that ships; {cure}{listed}"
     raise SuiteError(f"{_place(path)}: {problem}")
 

@@ -54,7 +54,7 @@ QUICK = {"rounds": 4, "budget": "200 ms", "max_ci_width": "100%"}
 
 def sweep_of(collective: str, narrowing: Narrowing) -> Suite:
     """Suite of one collective, in both placements where it has two, as nccl-tests measures it."""
-    placements = ["out_of_place", *["in_place"] * (collective in IN_PLACE_COLLECTIVES)]
+    placements = ["out_of_place", *(["in_place"] if collective in IN_PLACE_COLLECTIVES else [])]
     sweep = {"collective": collective, "placement": placements, **narrowing.sweep}
     if narrowing.functions:
         sweep["algorithm"] = [*narrowing.sweep.get("algorithm", ()), *narrowing.functions]
@@ -84,7 +84,7 @@ def narrowed(suite: Suite, narrowing: Narrowing) -> Suite:
     sweeps = []
     for sweep in document["sweep"]:
         names = [name for name in sweep["collective"] if not kept or name in kept]
-        sweeps += [{**sweep, **narrowing.sweep, "collective": names}] * bool(names)
+        sweeps += [{**sweep, **narrowing.sweep, "collective": names}] if names else []
     for word in narrowing.functions:
         on_gpus = capabilities_of(backend_of(word)).on_gpus
         alike = [

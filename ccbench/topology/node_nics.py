@@ -183,16 +183,8 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     link = Link("", "", LinkKind.PCIE, wire.bytes_per_second, None, wire.count, origin=origin)
     devices = [device for device in machine.devices if device.name not in old]
     links = [link for link in machine.links if not old & {link.source, link.target}]
-    # A GPU hangs on what it is linked to first, whether a processor is shown above that or not.
-    kinds = {device.name: device.kind for device in machine.devices}
-    hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)
-    up = [link for link in machine.links if link.carries and kinds.get(link.target) in hosts]
-    of_switches = (link for link in up if kinds.get(link.source) is DeviceKind.PCIE_SWITCH)
-    upwards = towards_processors(machine, of_switches)
-    upwards |= {
-        link.source: link for link in reversed(up) if kinds.get(link.source) is DeviceKind.GPU
-    }
-    processors = {name for name, kind in kinds.items() if kind is DeviceKind.CPU}
+    upwards = _upwards(machine)
+    processors = {device.name for device in machine.of_kind(DeviceKind.CPU)}
     place = (
         "next to the GPUs it serves"
         if upwards
@@ -233,6 +225,20 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         },
         matrix=words,
     )
+
+
+def _upwards(machine: Topology) -> dict[str, Link]:
+    """PCIe switch or GPU -> the link above it.
+
+    A GPU hangs on what it is linked to first, whether a processor is shown above that or not.
+    """
+    kinds = {device.name: device.kind for device in machine.devices}
+    hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)
+    up = [link for link in machine.links if link.carries and kinds.get(link.target) in hosts]
+    of_switches = (link for link in up if kinds.get(link.source) is DeviceKind.PCIE_SWITCH)
+    return towards_processors(machine, of_switches) | {
+        link.source: link for link in reversed(up) if kinds.get(link.source) is DeviceKind.GPU
+    }
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -329,7 +335,7 @@ def check_rates(machine: Topology) -> None:
         groups[key] += 1
         first.setdefault(key, link)
     named = [
-        f"{groups[key]} {link.kind.value} ({link.source} -> {link.target}{' ...' * (groups[key] > 1)})"
+        f"{groups[key]} {link.kind.value} ({link.source} -> {link.target}{' ...' if groups[key] > 1 else ''})"
         for key, link in first.items()
     ]
     listed = ", ".join(named[:_MOST_NAMED]) + (", ..." if len(named) > _MOST_NAMED else "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.model.calibrated import load_calibrated
-from ccbench.model.library import LibraryRequest
+from ccbench.model.library import LibraryRequest, PciePath
 from ccbench.model.library.constants import scaled, shipped
 from ccbench.model.library.predictor import seconds_of
 from tests.cli.conftest import Command
@@ -104,6 +104,19 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
         "--json",
     ).json
     assert all(point["calibrated_seconds"] >= point["bound_seconds"] for point in points)
+
+
+@pytest.mark.parametrize(
+    ("way", "path"), [("SHM/direct", PciePath.HOST), ("P2P/IPC", PciePath.ACROSS)]
+)
+def test_the_path_that_a_log_shows_is_the_machines(
+    ccbench: Command, tmp_path: Path, way: str, path: PciePath
+) -> None:
+    log = (Path(__file__).parent / "goldens/inputs/rtx_pro_shm.txt").read_text(encoding="utf-8")
+    (tmp_path / "log.txt").write_text(log.replace("SHM/direct/direct", way))
+    ccbench("check", "log.txt", "--machine", "pcie5-x16", "-o", "run")
+    assert ccbench("predict", "--from", "run", "-o", "mine.yaml").done
+    assert load_calibrated(tmp_path / "mine.yaml").cluster.system.path is path
 
 
 def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(

@@ -85,4 +85,3 @@ def test_what_is_to_know_is_said_in_text_and_json(score: Command, tmp_path: Path
     assert "total of 1 logs" in ended.out
     found = score(str(manifest), "--json").json
     assert found["notices"] == [line]
-    assert found["learned_from"] == []

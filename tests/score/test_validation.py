@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from benchmarks.score.keys import system_key
 from benchmarks.score.logs import LogPoints
@@ -15,7 +14,6 @@ from benchmarks.score.validation import (
     coverage,
     folds,
     held_out_systems,
-    library_of,
     plain_residuals,
     pooled,
     residuals_of,
@@ -23,8 +21,7 @@ from benchmarks.score.validation import (
 from ccbench.model.library.calibration import Observation
 from ccbench.model.library.constants import LibraryConstants, constants_of
 from ccbench.model.library.predictor import seconds_of
-from tests.model.library.systems import MI300X
-from tests.score.corpora import SIZES, log_points, system
+from tests.score.corpora import SIZES, log_points
 
 
 class Learner:
@@ -102,17 +99,3 @@ def test_intervals_of_anchored_predictions_are_of_all_anchors_together() -> None
         "octaves" in residual
         for residual in plain_residuals(learned, "four systems")["systems"]
     )
-
-
-@pytest.mark.parametrize(
-    ("version", "word"),
-    [
-        ((), "NCCL, version unknown"),
-        ((2, 9, 9), "NCCL to 2.17"),
-        ((2, 18), "NCCL 2.18 to 2.22"),
-        ((2, 26, 2), "NCCL from 2.23"),
-    ],
-)
-def test_libraries_are_told_by_what_they_brought(version: tuple[int, ...], word: str) -> None:
-    assert library_of(system(), version) == word
-    assert library_of(MI300X, version) == "RCCL"

@@ -33,10 +33,11 @@ CASES = {
     "long-sequence": (8, 11),
     "overlap": (18, 20),
     "knobs": (72, 72),
+    "box": (8, 8),
 }
 
 
-@pytest.mark.parametrize("name", sorted({*CASES, *shipped_suites()} - {"knobs"}))
+@pytest.mark.parametrize("name", sorted({*CASES, *shipped_suites()}))
 @pytest.mark.parametrize(
     "backends", [("nccl",), ("gloo", "mpi"), ("simulated",), ("cuda", "cuda-host")]
 )

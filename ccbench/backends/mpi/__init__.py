@@ -68,7 +68,7 @@ class MpiBackend(Backend):
         """Return the reason why ranks cannot be started with the variant of ``case``, or None."""
         installation = _installed_with(self.variant_settings(case.started_with))
         wrong = (
-            f"{f'variant {case.variant}: ' * bool(case.variant)}{installation}"
+            f"{(f'variant {case.variant}: ' if case.variant else '')}{installation}"
             if isinstance(installation, str)
             else None
         )

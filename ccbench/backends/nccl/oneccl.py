@@ -33,7 +33,7 @@ THREADS = 2
 def open_oneccl_rank(exchange: ControlChannel) -> LibraryRank:
     """Return this process's rank of oneCCL. Collective."""
     here = exchange.hosts.count(exchange.hosts[exchange.rank])
-    defaults = dict((*SETTINGS, *[YIELDING] * (THREADS * here > usable_cores())))
+    defaults = dict((*SETTINGS, *([YIELDING] if THREADS * here > usable_cores() else [])))
     settings = {name: os.environ.setdefault(name, value) for name, value in defaults.items()}
     return LibraryRank(exchange, open_by_loader(ONECCL), settings=settings)
 

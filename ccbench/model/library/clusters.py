@@ -222,6 +222,46 @@ def library_system(
     Raises MachineError where it has no GPUs, where nobody could look what joins them, or where a rate that
     is needed is in no source.
     """
+    taking_part, nodes = _taking_part(topology, nodes, ranks)
+    model = _model(topology, taking_part)
+    generation, generation_origin = _generation(topology, taking_part[0], model)
+    kind = _intra(topology, taking_part)
+    path, path_origin = _path(topology, taking_part, generation, kind, nodes)
+    kind = Intra.HOST if path is PciePath.HOST else kind
+    rate, links, origin = _rate(topology, taking_part, kind, generation, model)
+    ports, network_origin = _ports(topology, nodes, network)
+    host, host_origin = _host(topology, generation, kind)
+    port, port_origin = _gpu_port(topology, taking_part, generation, model)
+    origins = {
+        "generation": generation_origin,
+        "intra": origin,
+        "network": network_origin,
+        "host": host_origin,
+        "gpu_port": port_origin,
+        **({"path": path_origin} if path_origin else {}),
+    }
+    multicast = kind is Intra.NVSWITCH and generation in _MULTICASTING
+    return LibrarySystem(
+        topology.name,
+        generation,
+        len(taking_part),
+        nodes,
+        kind,
+        rate,
+        links,
+        multicast,
+        ports,
+        host,
+        origins,
+        port,
+        path,
+    )
+
+
+def _taking_part(
+    topology: Topology, nodes: int, ranks: int | None
+) -> tuple[Sequence[Device], int]:
+    """The GPUs of the first node that are ranks, and the number of nodes: as of ``library_system``."""
     name, of_node = topology.name, dict[int, list[Device]]()
     for gpu in topology.gpus:
         of_node.setdefault(gpu.node, []).append(gpu)
@@ -245,40 +285,7 @@ def library_system(
             f"{name}: {ranks} ranks do not spread evenly over {nodes} nodes of {len(gpus)} GPUs; give up to "
             f"{len(gpus) * nodes}, a multiple of {nodes}"
         )
-    taking_part = gpus if ranks is None else gpus[: ranks // nodes]
-    model = _model(topology, taking_part)
-    generation, generation_origin = _generation(topology, taking_part[0], model)
-    kind = _intra(topology, taking_part)
-    path, path_origin = _path(topology, taking_part, generation, kind, nodes)
-    kind = Intra.HOST if path is PciePath.HOST else kind
-    rate, links, origin = _rate(topology, taking_part, kind, generation, model)
-    ports, network_origin = _ports(topology, nodes, network)
-    host, host_origin = _host(topology, generation, kind)
-    port, port_origin = _gpu_port(topology, taking_part, generation, model)
-    origins = {
-        "generation": generation_origin,
-        "intra": origin,
-        "network": network_origin,
-        "host": host_origin,
-        "gpu_port": port_origin,
-        **({"path": path_origin} if path_origin else {}),
-    }
-    multicast = kind is Intra.NVSWITCH and generation in _MULTICASTING
-    return LibrarySystem(
-        name,
-        generation,
-        len(taking_part),
-        nodes,
-        kind,
-        rate,
-        links,
-        multicast,
-        ports,
-        host,
-        origins,
-        port,
-        path,
-    )
+    return gpus if ranks is None else gpus[: ranks // nodes], nodes
 
 
 def lanes_are_assumed(system: LibrarySystem) -> bool:

@@ -263,8 +263,8 @@ def intervals(
     told = BETWEEN_FILE if near else ANCHORED_FILE
     basis = learned or residuals(told) if octaves else known_of(system, learned)
     kind = kind_of(system)
-    origin = _origin(kind, basis.systems) + "; by sizes as far from a measured one" * bool(
-        octaves
+    origin = _origin(kind, basis.systems) + (
+        "; by sizes as far from a measured one" if octaves else ""
     )
     origin += f"; {path}" if (path := system.origins.get("path")) else ""
     few = (

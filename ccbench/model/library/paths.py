@@ -76,8 +76,8 @@ def pcie_path(
     if not too_far and peers is None and any(_GEFORCE.search(str(gpu.model)) for gpu in gpus):
         return PciePath.UNKNOWN, "GeForce cards, whose driver mostly gives no peer access"
     if not too_far:
-        return direct, f"a ring stays within {allowed}" + f" (NCCL_P2P_LEVEL={level})" * bool(
-            level
+        return direct, f"a ring stays within {allowed}" + (
+            f" (NCCL_P2P_LEVEL={level})" if level else ""
         )
     if few and not level and host is HostProcessor.UNKNOWN:
         return PciePath.UNKNOWN, f"two GPUs {too_far} apart: direct on AMD's processors alone"
@@ -169,6 +169,22 @@ def shares_of(path: PciePath) -> list[float]:
         if (row.path is not PciePath.HOST) is direct and row.known != "ill":
             by_box.setdefault(row.box, []).append(row.share)
     return sorted(median(shares) for shares in by_box.values())
+
+
+def place_among_boxes(path: PciePath, share: float) -> str:
+    """Return how many boxes with ``path`` have less than ``share`` of the link; with an unknown one, of both kinds."""
+    texts = []
+    for way, through in ((PciePath.HOST, "through host memory"), (PciePath.DIRECT, "directly")):
+        if path is PciePath.UNKNOWN or (path is PciePath.HOST) is (way is PciePath.HOST):
+            known = shares_of(way)
+            below = sum(other < share for other in known)
+            span = (
+                f"{known[0]:.0%} to {known[-1]:.0%}, half of them {median(known):.0%} or more"
+            )
+            texts.append(
+                f"{len(known)} published boxes go {through}, {below} of them with less in all_reduce ({span})"
+            )
+    return "; ".join(texts)
 
 
 def system_of_box(box: PcieBox) -> LibrarySystem:

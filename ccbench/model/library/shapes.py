@@ -157,10 +157,12 @@ def _all_reduce(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
     depth = (nodes - 1).bit_length() if nodes > 1 else 0
     # Two nodes exchange each half once; with more, inner nodes of both trees pass everything up and down.
     tree_network = 0.0 if nodes == 1 else 1.0 if nodes == 2 else 2.0
+    # Between racks NCCL takes NVLSTree, whose eight NICs are slower than Tree's: 20 of NVL72 see 406 GB/s (published).
+    racks = nodes > 1 and _has_nvls(system) and inside > MOST_NVLS_SHARES
     built = [
         # Reduce-scatter, then all-gather: each passes (p - 1) / p of the buffer through every link.
         _ring(system, 2, 2 * (ranks - 1) / ranks),
-        Shape("tree", 2 * (inside - 1), 2 * depth, 2.0, tree_network),
+        Shape("tree", 2 * (inside - 1), 2 * depth, 2.0, tree_network, unasked=not racks),
     ]
     if _has_nvls(system):
         name = "nvls" if nodes == 1 else "nvlstree"

@@ -260,7 +260,7 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
             samples_seconds=tuple(
                 sample.value / 1e6 for sample in samples if sample is not None
             ),
-            flags=(Flag.CPU_TIME,) * times_processor,
+            flags=((Flag.CPU_TIME,) if times_processor else ()),
         )
 
 

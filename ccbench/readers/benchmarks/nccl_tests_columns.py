@@ -112,9 +112,15 @@ def guessed_layout(words: list[str]) -> ColumnLayout | None:
         if all(_agrees(rest[i], rest[i + 1], moved) for i in range(rooted, len(rest), columns)):
             # Old versions print the largest error (2e-07, 0e+00), new ones the number of wrong elements.
             last = rest[rooted + 3] if columns == 4 else ""
-            checked = ("error" if "e-" in last or "e+" in last else "wrong",) * bool(last)
-            head = ("size", "count", "type", *("redop",) * has_op, *("root",) * rooted)
-            return ColumnLayout(head, ((*_MEASURED, *checked),) * placements)
+            checked = ("error" if "e-" in last or "e+" in last else "wrong",) if last else ()
+            head = (
+                "size",
+                "count",
+                "type",
+                *(("redop",) if has_op else ()),
+                *(("root",) if rooted else ()),
+            )
+            return ColumnLayout(head, (((*_MEASURED, *checked),) if placements else ()))
     return None
 
 

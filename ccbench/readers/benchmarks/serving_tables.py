@@ -90,7 +90,7 @@ def read(text: str) -> log.ImportedLog:
             and (time := record.get("time", log.NOT_PRINTED)) != log.NOT_PRINTED
         ]
         rows += filter(None, timed)
-        warnings += [words.no_row(line)] * (None in timed)
+        warnings += [words.no_row(line)] if None in timed else []
     tables = log.tables_of(rows)
     by_tests = any(table.facts["gpus_per_thread"] for table in tables)
     models = dict.fromkeys(table.facts["device"] for table in tables)

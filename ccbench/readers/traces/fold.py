@@ -125,7 +125,7 @@ class _KnownGroups:
         highest = max((max(ranks) for ranks in listed), default=-1)
         self.world = min(max(trace.world_size, highest + 1), MOST_WORLD)
         self.unknown = "the trace does not say between which ranks"
-        self.unknown += "; --ranks says how many take part" * _says_no_ranks(trace)
+        self.unknown += "; --ranks says how many take part" if _says_no_ranks(trace) else ""
         self._listed = tuple(dict.fromkeys(listed))
         self._spelled: dict[tuple[int, ...], str] = {}
 

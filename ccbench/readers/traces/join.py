@@ -192,7 +192,7 @@ def _joined(
             rank for rank, records in zip(ranks, ordered, strict=True) if len(records) < most
         ]
         text = (
-            f"{_group(ordered[0][0])}: rank{'s' * (len(short) > 1)} {rank_list(short)}: "
+            f"{_group(ordered[0][0])}: rank{'s' if len(short) > 1 else ''} {rank_list(short)}: "
             f"{plural(min(lengths), 'communication')}, others {most}; a trace begins later or ends earlier"
         )
         warnings.append(SourceWarning("truncated", text))

@@ -217,7 +217,9 @@ def not_among(arrived: Sequence[Peer], expected: int) -> str:
     missing = [str(rank) for rank in range(expected) if rank not in came]
     if not came or min(came) < 0 or not missing:
         return ""
-    return f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:MOST_NAMED])} did not come"
+    return (
+        f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing[:MOST_NAMED])} did not come"
+    )
 
 
 MOST_NAMED = 8

@@ -9,7 +9,7 @@ import pytest
 
 from ccbench.model.cluster import without_gpus
 from ccbench.model.library import HostProcessor, PciePath
-from ccbench.model.library.paths import BOXES, pcie_path, shares_of
+from ccbench.model.library.paths import BOXES, pcie_path, place_among_boxes, shares_of
 from ccbench.topology.graph import Device, DeviceKind, Topology, TopologyClass
 
 AMD, INTEL, UNKNOWN = HostProcessor.AMD, HostProcessor.INTEL, HostProcessor.UNKNOWN
@@ -115,3 +115,12 @@ def test_boxes_tell_the_paths_apart() -> None:
     assert direct[0] > host[-1]
     assert (round(median(direct), 2), round(median(host), 2)) == (0.66, 0.31)
     assert len({row.box for row in BOXES}) == 24
+
+
+def test_a_share_has_a_place_among_boxes_of_either_kind_where_the_path_is_not_known() -> None:
+    host, direct = place_among_boxes(OPEN, 0.58).split("; ")
+    assert host.startswith("12 published boxes go through host memory, 12 of them with less")
+    assert direct.startswith(
+        "16 published boxes go directly, 0 of them with less in all_reduce (60%"
+    )
+    assert place_among_boxes(ACROSS, 0.58) == direct

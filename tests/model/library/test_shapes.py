@@ -14,7 +14,6 @@ from tests.model.library.systems import (
     H100,
     MI300X,
     NDR,
-    V100_CUBE,
     clustered,
 )
 
@@ -66,12 +65,6 @@ def test_all_to_all_leaves_each_node_as_its_schedule_does(nodes: int, inside: in
     assert traffic.node_bytes == pytest.approx(leaving("all_to_all", "pairwise", ranks, inside))
     assert traffic.port_bytes == pytest.approx((inside - 1) / ranks)
     assert traffic.peers == ranks - 1
-
-
-def test_a_cube_mesh_relays_three_of_seven() -> None:
-    direct, relayed = 4 / 8, 3 / 8
-    traffic = shape("all_to_all", "pairwise", V100_CUBE)
-    assert traffic.port_bytes == pytest.approx(direct + 2 * relayed)
 
 
 def test_collnet_walks_a_chain_where_no_switch_joins_the_gpus() -> None:

@@ -90,7 +90,7 @@ class Flag(str, Enum):
     CLOCK_DROPPED = (
         "clock_dropped",
         About.DEVICE_STATE,
-        "a clock was more than 5 % lower after the case than before, without rest",
+        "a clock was more than 5 % lower after the case than before, though the device did not rest",
         "lock the clocks (nvidia-smi -lgc) or let the device cool, then measure again",
     )
     CLOCK_LOW = (

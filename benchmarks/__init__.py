@@ -1,1 +1,1 @@
-"""Benchmarks of ccbench itself, run by hand on a quiet machine; docs/performance.md, design.md: figures."""
+"""Benchmarks of ccbench itself, run by hand on a quiet machine; docs/design.md has figures."""

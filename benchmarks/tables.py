@@ -40,7 +40,7 @@ class Header:
 
 
 def markdown(header: Header, figures: Figures) -> str:
-    """Everything docs/performance.md shows of one run."""
+    """All figures of one run."""
     lines = [f"**{header.note}**", ""] if header.note else []
     lines += [f"{header.date}, {header.machine}, {header.rounds} rounds.", ""]
     for name, version in header.versions.items():

@@ -1,7 +1,7 @@
 """Columns of a run's table, declared once, at the fields of the values that have them.
 
 A dataclass has a column for each field that is made by ``column`` or is ``described``: schema, writer, reader,
-the merging of rounds and docs/columns.md are loops over ``columns_of``.
+the merging of rounds and docs/results.md are loops over ``columns_of``.
 """
 
 from __future__ import annotations

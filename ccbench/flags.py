@@ -46,8 +46,7 @@ class Flag(str, Enum):
     CPU_CONTENTION = (
         "cpu_contention",
         About.LOAD,
-        "others (programs, the hypervisor) took so much of the processors' time that more than half of the "
-        "launches were disturbed",
+        "others took so much of the processors' time that most launches were disturbed",
         "stop other programs, or ask the scheduler for whole nodes, and measure again",
     )
     CORE_DISTANCE_CHANGED = (
@@ -59,8 +58,7 @@ class Flag(str, Enum):
     CLOCK_WRONG = (
         "clock_wrong",
         About.RUN,
-        "the clock that times samples ran at another speed than the kernel's uptime by more than 10 %, or "
-        "the date was before that of ccbench's own files",
+        "the clock of samples ran more than 10 % off the kernel's uptime, or the date is wrong",
         "set the date, and look what changes clocks (libfaketime, a virtual machine's): times or dates are "
         "wrong",
     )
@@ -79,8 +77,7 @@ class Flag(str, Enum):
     THROTTLED = (
         "throttled",
         About.DEVICE_FAULT,
-        "clocks were held back by heat, the power brake or the hardware's own slowdown: at a look, or for "
-        "more than 1 % of the time",
+        "clocks were held back by heat, power brake or hardware: at a look, or more than 1 % of the time",
         "cool the device, look for dust, failed fans and power brakes, then measure again; 'nvidia-smi -q "
         "-d PERFORMANCE' prints the reason",
     )
@@ -93,13 +90,13 @@ class Flag(str, Enum):
     CLOCK_DROPPED = (
         "clock_dropped",
         About.DEVICE_STATE,
-        "a clock was more than 5 % lower after the case than before, on a device that did not rest",
+        "a clock was more than 5 % lower after the case than before, though the device did not rest",
         "lock the clocks (nvidia-smi -lgc) or let the device cool, then measure again",
     )
     CLOCK_LOW = (
         "clock_low",
         About.DEVICE_STATE,
-        "the processors' clock was more than 10 % below the highest that the device had shown under load",
+        "the processors' clock was more than 10 % below the device's highest under load",
         "'nvidia-smi -q -d PERFORMANCE' prints what holds clocks back; lock them, measure again",
     )
     ECC_ERRORS = (
@@ -111,8 +108,7 @@ class Flag(str, Enum):
     LINK_ERRORS = (
         "link_errors",
         About.DEVICE_FAULT,
-        "errors of an NVLink or PCIe packets sent again were counted, an NVLink went down, or the PCIe link "
-        "lost lanes",
+        "errors of an NVLink or PCIe packets sent again, an NVLink down, or PCIe lanes lost",
         "reseat or replace the cable or card of that link; its errors cost retransmissions",
     )
     DEVICE_ERRORS = (
@@ -142,8 +138,7 @@ class Flag(str, Enum):
     COMPARED_WRONG = (
         "compared_wrong",
         About.RUN,
-        "a GPU's kernel that compares results came to another result than the host, whose word counts; the "
-        "host compares alone from then on",
+        "a GPU's kernel that compares results disagreed with the host, whose word counts",
         "the device compares wrongly what the host compares right: test its memory",
     )
     FAULT_INJECTED = (
@@ -161,54 +156,49 @@ class Flag(str, Enum):
     BUSBW_CONTRADICTS_ALGBW = (
         "busbw_contradicts_algbw",
         About.FIGURES,
-        "an imported row whose busbw is not algbw x the collective's factor for these ranks, beyond "
-        "rounding",
+        "an imported row whose busbw is not algbw x the collective's factor",
         "check the number of ranks and the collective that the import assumed",
     )
     ALGBW_PER_RANK = (
         "algbw_per_rank",
         About.NOTATION,
-        "an imported row whose tool counted algbw on the bytes of one rank (old all_gather); the size is "
-        "that of all ranks",
+        "an imported row whose algbw counts one rank's bytes (old all_gather); the size is of all ranks",
         "compare it only with rows that count alike, or measure again with a newer tool",
     )
     SIZE_PER_RANK = (
         "size_per_rank",
         About.NOTATION,
-        "an imported row whose tool printed the bytes of one rank; size_bytes is that of all ranks",
+        "an imported row whose printed bytes are one rank's; size_bytes is of all ranks",
         "compare it only with rows that count alike, or measure again with a newer tool",
     )
     SIZE_OF_ONE_BLOCK = (
         "size_of_one_block",
         About.FIGURES,
-        "an imported row whose size_bytes is one rank's block, since the log does not say how many ranks "
-        "there were",
+        "an imported row whose size_bytes is one rank's block: the log states no ranks",
         "import it again with --machine, which states the number of ranks",
     )
     CPU_TIME = (
         "cpu_time",
         About.FIGURES,
-        "an imported row whose time is the processor's for launching (nccl-tests' -C), not the collective's",
+        "an imported row whose time is the processor's for launching (nccl-tests' -C)",
         "measure again without -C",
     )
     INCOMPLETE = (
         "incomplete",
         About.NOTATION,
-        "an imported row whose line ends, or is broken, before its last column; only whole placements were "
-        "taken",
+        "an imported row whose line ends early; only whole placements were taken",
         "import the whole log where there is one",
     )
     SURPLUS_COLUMNS = (
         "surplus_columns",
         About.NOTATION,
-        "an imported row with more columns than its header; those that the header names were taken",
+        "an imported row with more columns than its header; the named ones were taken",
         "check that the header is the table's own",
     )
     IN_A_JOB = (
         "in_a_job",
         About.NOTATION,
-        "an imported case of a recorded job: its times are those beside the job's computing and other "
-        "communication, with waiting where one rank alone was recorded",
+        "an imported case of a recorded job: its times are those beside other work",
         "'ccbench replay' of the same traces says where the time went",
     )
 

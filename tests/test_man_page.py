@@ -34,7 +34,7 @@ def test_every_command_stands_in_the_page_with_every_option(name: str) -> None:
 
 def test_every_exit_code_stands_in_the_page() -> None:
     status = WRITTEN.partition(".SH EXIT STATUS\n")[2]
-    codes_page = (PAGE.parent / "ci.md").read_text(encoding="utf-8")
+    codes_page = (PAGE.parent / "compare.md").read_text(encoding="utf-8")
     codes = re.findall(r"^\| (\d[\d, ]*) \|", codes_page, flags=re.MULTILINE)
     assert len(codes) >= 9
     assert [

@@ -47,16 +47,6 @@ def test_every_command_and_option_that_a_sentence_names_exists() -> None:
         assert {word for word in words if re.fullmatch(r"-[oG]|--[a-z-]+", word)} <= known, line
 
 
-FOREIGN = {
-    "amdgpu_xgmi.c",
-    "amdgpu_xgmi.h",
-    "apps/main/transformer.py",
-    "asv/step_detect.py",
-    "topologies.py",
-    "topology-nvml.c",
-}
-"""Files of other projects that pages name."""
-
 TOPS = (
     "ccbench",
     "kernels",
@@ -79,7 +69,7 @@ PLACES = "".join(
 def test_every_place_that_a_page_names_exists(page: Path) -> None:
     """Sources, and what begins with a folder of the checkout; both may leave out how their path begins."""
     for word in re.findall(r"`([\w./-]+)`", page.read_text(encoding="utf-8")):
-        is_source = re.search(r"\w\.(py|cu|cuh|c|h)$", word) and word not in FOREIGN
+        is_source = re.search(r"\w\.(py|cu|cuh|c|h)$", word)
         is_below = re.match(rf"({'|'.join(TOPS)})/(?!2)\w", word)
         if is_source or is_below:
             assert f"/{word.rstrip('/')}\n" in PLACES, word

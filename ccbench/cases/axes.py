@@ -192,12 +192,12 @@ class Case:
 
     suite: str
     backend: str = field(
-        metadata=axis("cpu, cuda, nccl, mpi, gloo, simulated, or the library an import names")
+        metadata=axis("such as cpu or nccl, or the library that an import names")
     )
     collective: str = field(metadata=axis("as nccl-tests names it, with underscores"))
     algorithm: str = field(
         metadata=axis(
-            "algorithm asked for; `default` leaves the choice to the backend",
+            "algorithm asked for; `default`: the backend's choice",
             default=DEFAULT,
             choice=True,
         )
@@ -222,11 +222,11 @@ class Case:
         )
     )
     size_bytes: int = field(
-        metadata=axis("largest buffer of one rank (nccl-tests' size)", unit="bytes")
+        metadata=axis("largest buffer of one rank, as nccl-tests counts it", unit="bytes")
     )
     count: int = field(
         metadata=axis(
-            "nccl-tests' count: the buffer, or one rank's block of it; -1 where an import does not say",
+            "nccl-tests' count, the buffer or one rank's block; -1: an import does not say",
             unit="elements",
             identity=False,
         )
@@ -236,7 +236,7 @@ class Case:
     nodes: int = field(
         default=1,
         metadata=axis(
-            "machines the ranks were spread over; 0 where an import does not say",
+            "machines of the ranks; 0: an import does not say",
             "{} nodes",
             unlabelled=(0,),
         ),
@@ -264,7 +264,7 @@ class Case:
     mode: str = field(
         default="streaming",
         metadata=axis(
-            "how launches follow each other: streaming, isolated, graph, cold, overlap",
+            "streaming, isolated, graph, cold or overlap",
             values=(
                 "streaming",
                 "isolated",
@@ -287,7 +287,7 @@ class Case:
     pair: str = field(
         default="",
         metadata=axis(
-            "of send_recv: `0>3` one way, `0<>3` both ways; empty: the ring of all ranks",
+            "of send_recv: `0>3`, `0<>3`; empty: the ring of all ranks",
             "pair {}",
             "ring of all ranks",
             key="pairs",
@@ -296,7 +296,7 @@ class Case:
     groups: str = field(
         default="",
         metadata=axis(
-            "who communicates with whom, such as `rank // 4`; size_bytes, count and bandwidths are one group's",
+            "such as `rank // 4`; size, count and bandwidths are one group's",
             "groups {}",
             "all ranks together",
         ),
@@ -304,7 +304,7 @@ class Case:
     active_group: int = field(
         default=ALL_GROUPS,
         metadata=axis(
-            "number of the group that alone ran, from 0; -1: all of them at once",
+            "group that alone ran, from 0; -1: all at once",
             "group {} alone",
             "all groups at once",
             key="group_mode",
@@ -313,7 +313,7 @@ class Case:
     concurrent: str = field(
         default="",
         metadata=axis(
-            "collective that ran at the same time, such as `all_gather on rank % 2`; else empty",
+            "collective at the same time, such as `all_gather on rank % 2`",
             "concurrent {}",
             "nothing concurrent",
         ),
@@ -321,7 +321,7 @@ class Case:
     traffic: str = field(
         default="",
         metadata=axis(
-            "of all_to_all_v: `zipf:1.2`, `hot:0.5` or a matrix of relative amounts; empty: balanced",
+            "of all_to_all_v: `zipf:1.2`, `hot:0.5`, a matrix; empty: balanced",
             "traffic {}",
             "balanced",
         ),
@@ -351,7 +351,7 @@ class Case:
     transport: str = field(
         default=DEFAULT,
         metadata=axis(
-            "way between devices asked for: default, host (pinned memory of the host), network",
+            "way between devices: default, host, network",
             "transport {}",
             "transport default",
             choice=True,
@@ -396,7 +396,7 @@ class Case:
     processes: str = field(
         default=ONE_PROCESS,
         metadata=axis(
-            "of backends that drive GPUs: `one` for all GPUs of a host, or one `per_gpu`; `one` elsewhere",
+            "that drive a host's GPUs: `one`, or one `per_gpu`",
             "one process per GPU",
             "one process",
             choice=True,
@@ -408,7 +408,7 @@ class Case:
     memory: str = field(
         default=DEFAULT,
         metadata=axis(
-            "of the buffers: `device` for memory of GPUs where the backend's own is the host's, or `default`",
+            "of the buffers: `default`, or `device` for memory of GPUs",
             "{} memory",
             "memory default",
             needs="moves_data",
@@ -418,7 +418,7 @@ class Case:
     variant: str = field(
         default="",
         metadata=axis(
-            "library and variables that the ranks were started with, by the suite's name for them",
+            "the suite's name of the ranks' library and variables",
             "variant {}",
             "no variant",
             choice=True,
@@ -428,7 +428,7 @@ class Case:
     cta_policy: str = field(
         default=DEFAULT,
         metadata=axis(
-            "multiprocessors that NCCL may take: default, efficiency (few), zero (copy engines)",
+            "NCCL's multiprocessors: default, efficiency (few), zero (copy engines)",
             "CTA policy {}",
             "CTA policy default",
             choice=True,

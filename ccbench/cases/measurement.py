@@ -102,42 +102,40 @@ class Conditions:
 
     core_latency_before_seconds: float | None = column(
         None,
-        "time of a flag from one core to another, before the case",
+        "a flag from core to core, before the case",
         "seconds",
         _UNKNOWN,
         rounds="first",
     )
     core_latency_after_seconds: float | None = column(
-        None, "time of a flag from one core to another, after the case", "seconds", _UNKNOWN
+        None, "the same, after the case", "seconds", _UNKNOWN
     )
     other_cpu_share: float | None = column(
         None,
-        "processor time other programs took meanwhile; of several hosts the largest",
+        "processor time of other programs; of hosts the largest",
         "fraction",
         _UNKNOWN,
         rounds="share",
     )
     steal_share: float | None = column(
         None,
-        "processor time the hypervisor took meanwhile; of several hosts the largest",
+        "processor time of the hypervisor; of hosts the largest",
         "fraction",
         _UNKNOWN,
         rounds="share",
     )
     watched_cpu_seconds: float = column(
         0.0,
-        "processor time, all processors together, that the two shares are of; they are rough below 0.1 s",
+        "what both shares are of; below 0.1 s they are rough",
         "seconds",
         _UNKNOWN,
         rounds="total",
     )
     binding: tuple[int, ...] = column(
-        (), "logical processor each rank was bound to", null_when="ranks were not bound"
+        (), "logical processor of each rank", null_when="ranks were not bound"
     )
     oversubscribed: bool = column(False, "ranks shared processors or devices")
-    flags: tuple[str, ...] = column(
-        (), "what makes the figures doubtful; an empty list when nothing does"
-    )
+    flags: tuple[str, ...] = column((), "what makes the figures doubtful")
 
 
 @dataclass(frozen=True)
@@ -195,63 +193,66 @@ class Rounding:
     )
     relative_l2_error: float | None = column(
         None,
-        "Euclidean norm of the errors over that of the exact results",
+        "norm of the errors over that of the exact results",
         "fraction",
         _EXACT,
     )
     accumulation: str = column(
         "",
-        "type and order of additions that give the bits of the first period, found by trying, with ranks that "
-        "add in another type; `unknown` where none does",
+        "type and order of additions that give the bits; else `unknown`",
         null_when=_EXACT + ", or there are too few results to tell",
         rounds="first",
     )
     differing_over_launches: float | None = column(
-        None, "between launches on the same buffers", "fraction", _EXACT, rounds="worst"
+        None,
+        "elements that differ between launches on the same buffers",
+        "fraction",
+        _EXACT,
+        rounds="worst",
     )
     differing_over_rounds: float | None = column(
         None,
-        "between rounds, whose buffers are made anew",
+        "between rounds, with new buffers",
         "fraction",
         _EXACT + ", or one round",
         rounds="worst",
     )
     differing_over_starts: float | None = column(
         None,
-        "between rounds whose ranks were started anew (start_ranks: each_round)",
+        "between rounds whose ranks were started anew",
         "fraction",
         _EXACT + ", or all rounds had the same ranks",
         rounds="worst",
     )
     differing_over_ranks: float | None = column(
         None,
-        "between ranks that should hold the same; of the rank with most",
+        "between ranks that should hold the same",
         "fraction",
         _EXACT + ", or no two ranks should",
         rounds="worst",
     )
     differing_over_positions: float | None = column(
         None,
-        "between places of one message that hold the same numbers on every rank",
+        "between places of a message with the same numbers",
         "fraction",
         _EXACT + ", or the message is hardly longer than a period of the data",
         rounds="worst",
     )
     first_difference: str = column(
         "",
-        "where bits of launches, rounds or ranks differ first",
+        "where bits differ first",
         null_when=_EXACT + ", or they differ nowhere",
         rounds="earliest",
     )
     result_digests: tuple[str, ...] = column(
         (),
-        "hash of the bits of each rank's result that were looked at, by rank",
+        "hash of each rank's bits",
         null_when=_EXACT,
         rounds="first",
     )
     result_bits: tuple[int, ...] = column(
         (),
-        "bits of the first period of results, as whole numbers",
+        "bits of the first period, as whole numbers",
         null_when=_EXACT,
         rounds="first",
     )
@@ -267,22 +268,18 @@ class Measurement:
     )
     detail: str = column("", "why the status is not ok; may be empty")
     backend_version: str = column("", "library and version that ran; may be empty")
-    algorithm_used: str = column(
-        "", "algorithm that ran; empty when the backend does not report it"
-    )
+    algorithm_used: str = column("", "algorithm that ran; empty: not reported")
     launches_per_sample: int = column(
         0, "launches timed together as one sample", null_when=_NOT_MEASURED
     )
     blocked_launches: int | None = column(
         None,
-        "of a sample, launches enqueued before the devices were released: of streaming the first, of "
-        "graph all; 0 where nothing holds devices back",
+        "launches of a sample enqueued before the devices were released",
         null_when=_NOT_MEASURED + ", or times are the host's",
     )
     samples_seconds: tuple[float, ...] = column(
         (),
-        "every sample: from the first rank's start to the last rank's end; by GPUs' clocks the longest "
-        "rank's; on several hosts the shortest of single launches that no rank can end before all have begun",
+        "each sample, from the first rank's start to the last rank's end",
         _LAUNCH,
         _NOT_MEASURED,
         rounds="joined",
@@ -292,41 +289,39 @@ class Measurement:
     )
     skew_seconds: tuple[float, ...] = column(
         (),
-        "per sample: start of the last rank minus start of the first",
+        "of a sample: start of the last rank minus that of the first",
         "seconds",
         _NOT_MEASURED + ", or ranks have no clock in common",
         rounds="joined",
     )
     rank_samples_seconds: tuple[tuple[float, ...], ...] = column(
         (),
-        "the same samples as each rank saw them, [rank][sample]",
+        "samples of each rank, [rank][sample]",
         _LAUNCH,
         _NOT_MEASURED,
         rounds="joined by rank",
     )
     round_samples: tuple[int, ...] = column(
         (),
-        "how many of the samples each round gave; other cases run between the rounds",
+        "how many samples each round gave",
         "samples",
         _NOT_MEASURED,
     )
     launching_seconds: float = column(
         0.0,
-        "time spent in warm-up and measured launches; the rest of the case is the harness",
+        "time in warm-up and measured launches",
         "seconds",
         _NOT_MEASURED,
         rounds="total",
     )
     path_counts: tuple[float, ...] = column(
         (),
-        "what the longest way through a launch is made of: flags waited for, groups of operations, calls, bytes "
-        "copied, bytes reduced",
+        "flags, groups of operations, calls, bytes copied, bytes reduced on the longest way",
         null_when=_NO_PRICE,
     )
     path_costs_seconds: tuple[tuple[float, ...], ...] = column(
         (),
-        "what each of path_counts cost between the rounds, [count][window]; lower quartiles make "
-        "predicted_seconds",
+        "cost of each of path_counts, [count][window]",
         "seconds",
         _NO_PRICE,
         rounds="joined by rank",
@@ -334,23 +329,21 @@ class Measurement:
     # Ranks end together, so this alone shows which one is late: it waits least.
     rank_waiting_seconds: tuple[tuple[float, ...], ...] = column(
         (),
-        "what each rank waited for others in each round, by the last turns of its warm-up, [rank][round]",
+        "waiting of each rank for others, [rank][round]",
         _LAUNCH,
         _NOT_MEASURED + ", or the backend does not report it",
         rounds="joined by rank",
     )
     rank_cpu_share: tuple[float, ...] = column(
         (),
-        "each rank's processor time over the time from warm-up to check (mean of rounds), in rank order; "
-        "a rank that polls while it waits has all that it is given",
+        "processor time of each rank, from warm-up to check",
         "share of one processor",
         _NOT_MEASURED + ", or ranks are not processes of their own",
         rounds="mean",
     )
     rank_queued_share: tuple[float, ...] = column(
         (),
-        "how long each rank could have run while something else had its processor, over the same time "
-        "(mean of rounds), in rank order",
+        "how long each rank waited for its processor",
         "share of the time",
         _NOT_MEASURED
         + ", or ranks are not processes of their own, or the system does not report it",
@@ -358,23 +351,19 @@ class Measurement:
     )
     wrong_elements: int | None = column(
         None,
-        "elements of the timed result that were wrong",
+        "wrong elements of the timed result",
         "elements",
         "nothing was checked",
         rounds="total",
     )
     stop_reason: str = column("", "why sampling ended; may be empty")
-    started_at: str = column(
-        "", "when the case began, ISO 8601 in UTC; may be empty", rounds="first"
-    )
+    started_at: str = column("", "ISO 8601 in UTC", rounds="first")
     simulated: bool = column(False, "times were computed, not measured")
     protocol_used: str = column(
         "",
-        "protocol the library says it chose, empty: not reported; own kernels: `host` without peer access",
+        "as the library says; own kernels: `host` without peer access",
     )
-    channels_used: int = column(
-        0, "channels the library says it used", null_when="not reported"
-    )
+    channels_used: int = column(0, "as the library says", null_when="not reported")
     library_estimate_seconds: float | None = column(
         None,
         "what the library itself expected of the case",
@@ -383,12 +372,12 @@ class Measurement:
     )
     group_names: tuple[str, ...] = column(
         (),
-        "what ran at the same time: groups, collectives, or (mode overlap) computation and collective",
+        "what ran at the same time",
         null_when=_NO_GROUPS,
     )
     group_samples_seconds: tuple[tuple[float, ...], ...] = column(
         (),
-        "the samples of each of group_names, [name][sample]",
+        "samples of each of group_names, [name][sample]",
         _LAUNCH,
         _NO_GROUPS,
         rounds="joined by rank",
@@ -399,17 +388,16 @@ class Measurement:
     )
     device_readings: str = column(
         "",
-        "JSON: clocks, throttle reasons, power, temperature and error counters of each device, before and "
-        "after the case; else empty",
+        "JSON: state of each device before and after the case",
         rounds="device readings",
     )
     library_path: str = column(
-        "", "file of the backend's library that the ranks had loaded", null_when=_NO_LIBRARY
+        "", "file of the library that the ranks had loaded", null_when=_NO_LIBRARY
     )
-    library_sha256: str = column("", "its SHA-256, in hex digits", null_when=_NO_LIBRARY)
+    library_sha256: str = column("", "its SHA-256", null_when=_NO_LIBRARY)
     library_settings: str = column(
         "",
-        "JSON of environment variables that are set and that the library tells of, with the values in effect",
+        "JSON: variables that the library reports as in effect",
         null_when="the library tells of none that is set (NCCL tells of some from 2.30 on)",
     )
     conditions: Conditions = field(default_factory=Conditions)

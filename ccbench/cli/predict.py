@@ -471,7 +471,7 @@ def plan(
 ) -> None:
     """List the collectives of a training step: how large, how often, what each costs on a machine.
 
-    PLAN.yaml names a model, a machine and a layout; docs/parallelism.md has its keys. A
+    PLAN.yaml names a model, a machine and a layout; docs/suites.md has its keys. A
     plan that ships goes by its name, such as gpt3. For each collective: which ranks, how large, how often,
     how long, and which link limits it.
     """

@@ -56,7 +56,7 @@ def replay(
     """Say where the time of a job's collectives went, from its TRACEs, and what they take alone.
 
     Traces are files or folders of torch.profiler (Kineto), Flight Recorder (pickle or JSON) or NCCL Inspector, of one
-    rank or several; docs/replay.md says how to record them. With --backend each case is measured here, with
+    rank or several; docs/model.md says how to record them. With --backend each case is measured here, with
     --machine predicted.
     """
     from ccbench.plan.replay import replay as taken_apart

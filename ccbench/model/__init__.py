@@ -15,7 +15,7 @@ _NO_RANGE = "no interval is known: no prediction, or none of a GPU library"
 
 def _edge(edge: str, share: int) -> dict[str, Any]:
     return described(
-        f"{edge} edge of the interval that holds {share} % of such measurements",
+        f"{edge} edge of the interval of {share} % of such measurements",
         "seconds",
         _NO_RANGE,
         name=f"predicted_{edge}_{share}_seconds",
@@ -36,7 +36,7 @@ class PredictionInterval:
     origin: str = field(
         default="",
         metadata=described(
-            "the systems whose errors the intervals are from",
+            "systems whose errors the intervals are from",
             "",
             _NO_RANGE,
             name="predicted_origin",

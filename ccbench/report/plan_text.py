@@ -1,4 +1,4 @@
-"""A plan's communication: lines for a terminal, plain values for JSON (docs/parallelism.md names the keys)."""
+"""A plan's communication: lines for a terminal, plain values for JSON."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def _short(case: Case) -> str:
 
 
 def replay_document(replay: Replay) -> dict[str, Any]:
-    """Plain values for JSON; docs/replay.md names the keys."""
+    """Plain values for JSON; docs/model.md names the keys."""
     trace, step = replay.trace, replay.step
     return {
         **values_of(replay, "verdict", "compared", "one_clock"),

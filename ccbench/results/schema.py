@@ -56,8 +56,7 @@ class Speed:
 
     median_seconds: float | None = column(
         None,
-        "median of the rounds' medians; of the samples where rounds are too few for the confidence; "
-        "of an imported row what time_statistic says",
+        "median of the rounds' medians, else as time_statistic says",
         _LAUNCH,
         _NO_SPEED,
     )
@@ -67,48 +66,44 @@ class Speed:
     )
     interval_confidence: float | None = column(
         None,
-        "confidence of the interval, by order statistics of what the median is taken of",
+        "confidence of the interval, by order statistics",
         null_when=_NO_INTERVAL,
     )
     outliers: int | None = column(
-        None, "samples outside Tukey's fences; they are kept", "samples", _NO_INTERVAL
+        None, "samples outside Tukey's fences; kept", "samples", _NO_INTERVAL
     )
     algbw: float | None = column(
         None,
-        "size_bytes / median_seconds; of an imported row as printed, from 1 GB/s on",
+        "size_bytes / median_seconds",
         _RATE,
         _NO_BANDWIDTH,
         name="algbw_GB_s",
     )
     busbw: float | None = column(
         None,
-        "algbw times the collective's bus factor (nccl-tests doc/PERFORMANCE.md); imported as algbw_GB_s is",
+        "algbw_GB_s times the bus factor of nccl-tests",
         _RATE,
         _NO_BANDWIDTH,
         name="busbw_GB_s",
     )
     rank_median_seconds: tuple[float, ...] = column(
         (),
-        "each rank's median, taken as median_seconds is, in rank order",
+        "median of each rank",
         _LAUNCH,
         _NO_SPEED + ", or ranks were not timed apart",
     )
     slowest_rank: int | None = column(
         None,
-        "rank that waits for others less than every other rank by a tenth of a launch or more; "
-        "the one with the largest median where waiting is not known, and of a pair",
+        "rank that waits least for the others",
         null_when=_NO_SPEED + ", or no rank differs from the others",
     )
     group_median_seconds: tuple[float, ...] = column(
-        (), "median of each of group_names, in that order", _LAUNCH, _NO_PART
+        (), "median of each of group_names", _LAUNCH, _NO_PART
     )
-    slowest_group: int | None = column(
-        None, "place in group_names of the largest median, from 0", null_when=_NO_PART
-    )
+    slowest_group: int | None = column(None, "place of the largest, from 0", null_when=_NO_PART)
     overlap_efficiency: float | None = column(
         None,
-        "(computation alone + collective alone - both together) / the shorter of the two alone: 1 hides it "
-        "wholly, 0 not at all; median over samples",
+        "share of the shorter part that is hidden: 1 all, 0 none",
         null_when=_NO_OVERLAP,
     )
     overlap_low: float | None = column(None, "lower end of its interval", null_when=_NO_OVERLAP)
@@ -121,27 +116,20 @@ class Speed:
 class Origin:
     """Source of an imported case and the figures that it prints."""
 
-    source: str = field(
-        metadata=described("file, or repository and path, a row was imported from; else empty")
-    )
+    source: str = field(metadata=described("file, or repository and path, of an imported row"))
     table: int = field(
         metadata=described(
-            "number of the table in its source, from 1", "", _NOT_IMPORTED, name="source_table"
+            "number of the table, from 1", "", _NOT_IMPORTED, name="source_table"
         )
     )
-    line: int = field(
-        metadata=described("line of the source, from 1", "", _NOT_IMPORTED, name="source_line")
-    )
-    tool: str = field(metadata=described("program whose output was imported; else empty"))
-    tool_version: str = column("", "its version; may be empty")
-    device_model: str = column("", "devices as an output names them; may be empty")
-    outcome: str = column(
-        "", "how an imported output ends: complete, cut, crashed, hung, unknown; else empty"
-    )
+    line: int = field(metadata=described("line, from 1", "", _NOT_IMPORTED, name="source_line"))
+    tool: str = field(metadata=described("program whose output was imported"))
+    tool_version: str = column("", "its version")
+    device_model: str = column("", "devices as the output names them")
+    outcome: str = column("", "how the output ends: complete, cut, crashed, hung, unknown")
     time_statistic: str = column(
         "printed",
-        "what median_seconds is: median (of samples), mean (over launches, as printed), printed (not said "
-        "of what), from bandwidth (no time was printed)",
+        "of median_seconds: median, mean, printed, from bandwidth",
     )
     seconds: float | None = column(
         None, _AS_PRINTED, _LAUNCH, _NOT_PRINTED, name="printed_seconds"
@@ -157,17 +145,17 @@ class Origin:
     extra: Mapping[str, Any] = field(
         default_factory=dict,
         hash=False,
-        metadata=described("JSON of columns that only this tool prints; else empty"),
+        metadata=described("JSON of columns that only this tool prints"),
     )
 
 
 SCHEMA: tuple[Column, ...] = (
-    Column("suite", "string", "", "name of the suite the case belongs to"),
+    Column("suite", "string", "", "name of the suite"),
     Column(
         "case_id",
         "string",
         "",
-        "sixteen hex digits that depend on everything asked of the case",
+        "sixteen hex digits of everything asked of the case",
     ),
     *(Column(axis.name, axis.kind, axis.unit, axis.meaning) for axis in AXES),
     *(

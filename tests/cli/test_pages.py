@@ -30,7 +30,7 @@ from ccbench.results.loading import load_published
 from ccbench.suite.model import shipped_suites
 from ccbench.topology.node_nics import parse_network
 from tests.cli.conftest import Command
-from tests.pages import BLOCKS, CHECKOUT, Block, blocks_of
+from tests.pages import BLOCKS, CHECKOUT, PAGES, Block, blocks_of
 
 SHELL = ("", "sh")
 
@@ -43,10 +43,10 @@ YOURS = {
         "star.py",
         "suites/allreduce.yaml",
     },
-    "ci.md": {"nccl-tests.log"},
+    "check.md": {"job.log", "dumps"},
     "kernels.md": {"star.py", "allreduce.json"},
     "fleet.md": {"/data/fleet/20??-??-??"},
-    "replay.md": {"kineto-*.json", "flight_recorder-*.json"},
+    "model.md": {"kineto-*.json", "flight_recorder-*.json", "traces"},
     "tour.md": {"all_reduce.log"},
     "tuning.md": {"suites/mine.yaml"},
     "verdicts.md": {"all_reduce.log", "logs"},
@@ -403,7 +403,7 @@ def of_page(name: str, comment: str) -> Any:
 
 def test_the_workflow_has_the_form_that_github_requires() -> None:
     """Keys of "Workflow syntax for GitHub Actions" in GitHub's documentation."""
-    workflow = of_page("ci.md", "# .github/workflows/collectives.yml")
+    workflow = of_page("compare.md", "# .github/workflows/collectives.yml")
     # YAML 1.1 reads a key called on as true.
     assert set(workflow) == {"name", True, "concurrency", "jobs"}
     assert set(workflow[True]) == {"workflow_dispatch", "schedule"}
@@ -418,7 +418,7 @@ def test_the_workflow_has_the_form_that_github_requires() -> None:
 
 def test_the_pipeline_has_the_form_that_gitlab_requires() -> None:
     """Keywords of a job in "CI/CD YAML syntax reference" of GitLab's documentation."""
-    jobs = of_page("ci.md", "# .gitlab-ci.yml")
+    jobs = of_page("compare.md", "# .gitlab-ci.yml")
     keywords = {
         "image",
         "tags",
@@ -443,3 +443,17 @@ def test_scripts_of_yaml_are_read() -> None:
     (block,) = blocks_of(CHECKOUT / "README.md", text)
     (script,) = scripts_in(block)
     assert commands_in(script) == [["ccbench", "topo"], ["ccbench", "run", "quick"]]
+
+
+LONG_CELL = re.compile(r"^\|(?:.*\|)? ([^|\n]{120,}\S) *\|", re.MULTILINE)
+"""A cell of a table of more than 120 characters, which nobody reads."""
+
+NO_PROSE = r"(?ms)^<!-- tables: begin -->$.*?^<!-- tables: end -->$|^ *```.*?^ *```$"
+"""Tables made by a program, and blocks of code."""
+
+
+def test_cells_of_tables_are_short() -> None:
+    pages = ["| a | " + 121 * "b" + " |\n"]
+    pages += [page.read_text(encoding="utf-8") for page in PAGES if page.parent.name == "docs"]
+    texts = [re.sub(NO_PROSE, "", page) for page in pages]
+    assert [cell[:1] for text in texts for cell in LONG_CELL.findall(text)] == ["b"]

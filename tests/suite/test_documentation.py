@@ -16,7 +16,7 @@ from .offers import context
 
 PAGE = "\n".join(
     (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
-    for name in ("suites.md", "backends.md", "groups.md", "measuring.md")
+    for name in ("suites.md", "backends.md")
 )
 EXAMPLES = [
     block.text for block in blocks_of(Path("suites.md"), PAGE) if block.language == "yaml"

@@ -72,7 +72,7 @@ def test_each_case_is_measured_as_the_job_has_it_and_the_sum_stands_beside_the_t
     told = {row["what"]: row["transfer_seconds"] for row in measured["what_if"]}
     assert told["every collective takes what it takes alone"] == pytest.approx(alone)
     transfer = measured["step"]["communication_seconds"] - measured["step"]["waiting_seconds"]
-    # A wrong unit or count is further off than any machine that others use; docs/replay.md has figures.
+    # A wrong unit or count is further off than any machine that others use.
     assert transfer / 50 < alone < transfer * 50
 
 

@@ -173,21 +173,16 @@ class Replay:
             why = "only one rank" if step.ranks < 2 else "of each collective one rank alone"
             why += " was recorded"
             return f"{begin}; waiting unknown: {why}{hidden}"
-        parts = (
-            [f"{format_seconds(step.waiting_seconds)} {step.waits}"]
-            if round(step.waiting_seconds, 9) > 0
-            else []
-        )
+        parts = []
+        if round(step.waiting_seconds, 9) > 0:
+            parts.append(f"{format_seconds(step.waiting_seconds)} {step.waits}")
         if step.competing_seconds:
             parts.append(
                 f"{format_seconds(step.competing_seconds)} competing with computing or each other"
             )
         if step.slower_seconds:
-            than = (
-                "alone"
-                if any(case.alone.measured_seconds for case in self.cases)
-                else "predicted"
-            )
+            measured = any(case.alone.measured_seconds for case in self.cases)
+            than = "alone" if measured else "predicted"
             parts.append(
                 f"{format_seconds(step.slower_seconds)} longer than {than} for no visible reason"
             )

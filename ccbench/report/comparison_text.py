@@ -18,7 +18,6 @@ from ccbench.analysis.verdicts import (
     Compared,
     Comparison,
     NoVerdict,
-    Settings,
     Verdict,
 )
 from ccbench.report.junit import JUnitCase, junit_text
@@ -196,10 +195,17 @@ def document(compared: Compared) -> dict[str, Any]:
         "notes",
         "left_out",
     )
+    settings = compared.settings
     return {
         "verdict": compared.sentence,
         **values_of(compared, *names, "unread"),
-        "settings": _settings(compared.settings),
+        "settings": {
+            "threshold": settings.threshold,
+            "accepted_flags": sorted(settings.accepted_flags),
+            **values_of(
+                settings, "confidence", "undecided", "across_machines", "draws", "seed"
+            ),
+        },
         "points": points,
     }
 
@@ -246,14 +252,6 @@ def _time_and_change(row: Comparison) -> str:
     _, _, _, new, change, _ = (column.text(row) for column in COLUMNS)
     verdict = row.words.partition(":")[0].partition(", for")[0].replace("no verdict", "?")
     return " ".join(filter(None, (new, change, verdict)))
-
-
-def _settings(settings: Settings) -> dict[str, Any]:
-    return {
-        "threshold": settings.threshold,
-        "accepted_flags": sorted(settings.accepted_flags),
-        **values_of(settings, "confidence", "undecided", "across_machines", "draws", "seed"),
-    }
 
 
 def message_of(point: Comparison) -> str:

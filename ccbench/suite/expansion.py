@@ -287,11 +287,9 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             each if offers(backend, "variant", each.name) else replace(each, name="")
             for each in suite.variants or (Variant(),)
         )
+        # One that sets something, and that the backend cannot have, is left out.
         variants = _parted(
-            {
-                each: ("variants" if not each.name and each != Variant() else "")
-                for each in started
-            }
+            {each: "" if each.name or each == Variant() else "variants" for each in started}
         )
         modes = _parted(
             {
@@ -327,11 +325,9 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                 roots = _Values(range(ranks))
             else:
                 # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
+                missing = f"root of {ranks} ranks: "
                 roots = _parted(
-                    {
-                        root: (f"root of {ranks} ranks: {root}" if root >= ranks else "")
-                        for root in sweep.root
-                    }
+                    {root: f"{missing}{root}" if root >= ranks else "" for root in sweep.root}
                 )
             every = {
                 "mode": modes,

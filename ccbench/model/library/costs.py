@@ -205,7 +205,10 @@ def cost(
     seconds_per_byte = max(shape.port_bytes / inside, shape.node_bytes / network)
     transfer = np.asarray(seconds_per_byte * size_bytes)
     if shape.one_pair and system.intra is Intra.NVSWITCH and system.ranks == SWITCH_RANKS:
-        transfer = np.maximum(transfer, _channels_seconds(size_bytes, table))
+        channels = np.exp2(np.ceil(np.log2(np.maximum(size_bytes, 1.0) / CHANNEL_BYTES)))
+        channels = np.clip(channels, MOST_CHANNELS // SWITCH_RANKS, MOST_CHANNELS)
+        by_channel = table["send_channel_gbytes"] * GIGA
+        transfer = np.maximum(transfer, size_bytes / (channels * by_channel))
     # Uncut: store and forward over every hop. Cut: the optimal pipeline's 2 sqrt(latency x transfer), whose
     # chunks stop growing once they fill the library's buffers. The harmonic sum is near the smaller one.
     uncut = max(1, shape.inside_hops + shape.network_hops) * transfer
@@ -216,24 +219,28 @@ def cost(
     cut = 2.0 * filling * np.sqrt(latency * seconds_per_byte * growing)
     total = uncut + cut
     fill = np.asarray(np.divide(uncut * cut, total, out=np.zeros_like(total), where=total > 0))
-    word = system.network.word if system.network is not None and system.nodes > 1 else ""
-    if word in HANDSHAKES:
-        # Messages that their receivers are asked for: blocks of a ring or of sends, all that a tree passes on. Half of
-        # what LL sends are flags.
-        parts = shape.peers or (1 if shape.fills else system.ranks)
-        message = size_bytes * (2.0 if protocol == "ll" else 1.0) / parts
-        waiting = shape.network_hops * table[HANDSHAKES[word]] * MICRO
-        fill += waiting * message / (message + EAGER_BYTES)
+    fill += _handshake_seconds(shape, protocol, system, size_bytes, table)
     return Cost(
         shape, protocol, inside, network, hop, network_hop, base + latency, fill, transfer, base
     )
 
 
-def _channels_seconds(size_bytes: Floats, table: Mapping[str, float]) -> Floats:
-    """Return the seconds of a send of ``size_bytes`` by as many channels as NCCL gives one peer."""
-    wanted = np.exp2(np.ceil(np.log2(np.maximum(size_bytes, 1.0) / CHANNEL_BYTES)))
-    channels = np.clip(wanted, MOST_CHANNELS // SWITCH_RANKS, MOST_CHANNELS)
-    return np.asarray(size_bytes / (channels * table["send_channel_gbytes"] * GIGA))
+def _handshake_seconds(
+    shape: Shape,
+    protocol: str,
+    system: LibrarySystem,
+    size_bytes: Floats,
+    table: Mapping[str, float],
+) -> Floats:
+    """Return what asking the receiver of a long message takes beside a short one, where the network asks."""
+    word = system.network.word if system.network is not None and system.nodes > 1 else ""
+    if word not in HANDSHAKES:
+        return np.zeros_like(size_bytes)
+    # Blocks of a ring or of sends are asked for, and all that a tree passes on. Half of what LL sends are flags.
+    parts = shape.peers or (1 if shape.fills else system.ranks)
+    message = size_bytes * (2.0 if protocol == "ll" else 1.0) / parts
+    waiting = shape.network_hops * table[HANDSHAKES[word]] * MICRO
+    return np.asarray(waiting * message / (message + EAGER_BYTES))
 
 
 def _latencies(

@@ -193,15 +193,11 @@ def _from_pages(file: Path, content: bytes, whole: bool) -> pa.Table:
     with pq.ParquetFile(
         source, page_checksum_verification=not whole, pre_buffer=False
     ) as parquet:
-        check_schema(file, parquet.schema_arrow)
         if parquet.metadata.num_rows != 1:
             raise RunFolderError(
                 f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it"
             )
-        table = parquet.read(use_threads=False)
-    # Names are slow to look up, so only a file of another version is looked through for them.
-    if not table.schema.equals(arrow_schema()):
-        table = completed(table).select(arrow_schema().names)
+        table = completed(file, parquet.read(use_threads=False)).select(arrow_schema().names)
     if not whole:
         table.validate(full=True)
     return table
@@ -211,116 +207,84 @@ MOST_GROUPED = 2**20
 """Ranks of a case with groups, which are listed rank by rank; a suite has no more."""
 
 
-_FIGURES = tuple(column for column in SCHEMA if column.kind in ("double", "int64"))
+_JUDGED = [column.name for column in SCHEMA if not column.kind.startswith("list")]
+"""Columns of which some have a meaning only in some words or numbers; samples besides."""
+
+_LEAST = {
+    column.name: -math.inf if column.unit in ("", "fraction", "elements") else 0
+    for column in SCHEMA
+    if column.kind in ("double", "int64")
+}
+"""Sizes, times and rates are never negative."""
 
 
-AMOUNTS = frozenset(
-    column.name for column in _FIGURES if column.unit not in ("", "fraction", "elements")
-)
-"""Columns of sizes, times and rates, which are never negative."""
-
-
-_JUDGED = (
-    *("case_id", "status", "pair", "groups", "concurrent", "collective", "traffic", "source"),
-    *(column.name for column in _FIGURES),
-)
-"""Columns that have a meaning only in some words or numbers; samples besides."""
-
-
-def _misfit(row: Mapping[str, Any], samples_seconds: NDArray[np.float64]) -> str:
+def _misfit(row: Mapping[str, Any], samples: NDArray[np.float64]) -> str:
     """Return what makes no sense in ``row``, its columns _JUDGED; '' where everything does.
 
     A name (of a backend, a dtype) may be newer than this version and is shown; what is parsed or computed
     with must be understood.
     """
     # Of an imported row nothing but what its source prints is known, and that may be anything.
-    own = not row["source"]
+    own, ranks, groups = not row["source"], row["ranks"], 1
+    for name, least in _LEAST.items():
+        value = row[name] or 0
+        if not math.isfinite(value) or (own and value < least):
+            return f"{name} is {value}"
     try:
         status = Status(row["status"])
-        ranks = row["ranks"]
-        concurrent_groups = (
-            parse_concurrent(row["concurrent"]).groups if row["concurrent"] else ""
-        )
-        if ranks < 1 or (ranks > MOST_GROUPED and (row["groups"] or concurrent_groups)):
-            return f"ranks is {ranks}"
-        for name in (column.name for column in _FIGURES):
-            value = row[name]
-            if value is not None and (
-                not math.isfinite(value) or (own and name in AMOUNTS and value < 0)
-            ):
-                return f"{name} is {value}"
         if row["pair"] and max(vars(parse_pair(row["pair"])).values()) >= ranks:
             return f"pair {row['pair']} is of more than {plural(ranks, 'rank')}"
-        groups, _ = (
-            parse_groups(text, ranks) if text else ()
-            for text in (row["groups"], concurrent_groups)
-        )
-        if not ALL_GROUPS <= row["active_group"] < max(len(groups), 1):
-            return (
-                f"active_group {row['active_group']} is none of {plural(len(groups), 'group')}"
-            )
+        concurrent = row["concurrent"] and parse_concurrent(row["concurrent"]).groups
+        if ranks < 1 or (ranks > MOST_GROUPED and (row["groups"] or concurrent)):
+            return f"ranks is {ranks}"
+        if concurrent:
+            parse_groups(concurrent, ranks)
+        if row["groups"]:
+            groups = len(parse_groups(row["groups"], ranks)[0])
+        if not ALL_GROUPS <= row["active_group"] < groups:
+            return f"active_group {row['active_group']} is none of {plural(groups, 'group')}"
         if row["collective"] == UNEVEN:
             read_traffic(row["traffic"])
     except (UsageError, ValueError) as error:
         return one_line(error)
     if status is not Status.OK:
         return ""
-    if own and not (len(samples_seconds) and row["median_seconds"] is not None):
+    if own and (row["median_seconds"] is None or not len(samples)):
         return "status is ok and median_seconds or samples_seconds is missing"
     if row["wrong_elements"]:
         return f"status is ok and wrong_elements is {row['wrong_elements']}"
-    sound = (
-        not len(samples_seconds)
-        or 0 <= samples_seconds.min() <= samples_seconds.max() < math.inf
-    )
+    sound = ((samples >= 0) & (samples < math.inf)).all()
     return "" if sound else "status is ok and a sample is negative or no number"
 
 
-def check_schema(file: Path, schema: pa.Schema) -> None:
-    """Raise RunFolderError unless the file states this schema's version and has its columns."""
-    text = (schema.metadata or {}).get(VERSION_KEY)
-    if text is None:
-        raise RunFolderError(
-            f"{file}: not a case of ccbench (its metadata has no schema version); remove it"
-        )
-    if text != str(SCHEMA_VERSION).encode():
-        raise RunFolderError(
-            f"{file}: schema version is {text.decode('utf-8', 'replace')[:40]}, expected {SCHEMA_VERSION}; "
-            "use the ccbench that wrote it"
-        )
-    # A schema looks through all of its columns for each that it is asked for by name.
-    if schema.equals(arrow_schema()):
-        return
-    types = dict(zip(schema.names, schema.types, strict=True))
-    for column in arrow_schema():
-        may_lack = (
-            column.nullable or column.name in _DEFAULTS
-        )  # where the column is younger than the file
-        if types.get(column.name) != column.type and (column.name in types or not may_lack):
-            raise RunFolderError(
-                f"{file}: column {column.name} is not {column.type}; measure that case again"
-            )
-
-
-_DEFAULTS: Mapping[str, Any] = {axis.name: axis.default for axis in SETTINGS}
-
-
-def completed(table: pa.Table) -> pa.Table:
-    """``table`` with every column of SCHEMA that its file may lack.
+def completed(file: Path, table: pa.Table) -> pa.Table:
+    """``table`` of ``file`` with every column of SCHEMA that it may lack.
 
     A setting is at its default, other columns are null: a further axis or column leaves files readable, as an
-    axis leaves the ids of their cases.
+    axis leaves the ids of their cases. Raises RunFolderError unless the file states this schema's version and
+    has its columns.
     """
     import pyarrow as pa
 
-    # A table makes the list of its names anew whenever it is asked for.
-    there = frozenset(table.column_names)
+    version = (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode(errors="replace")
+    if version != str(SCHEMA_VERSION):
+        raise RunFolderError(
+            f"{file}: schema version is {version[:40]}, expected {SCHEMA_VERSION}; use the ccbench that wrote "
+            "it, or remove what is none of its cases"
+        )
+    types = dict(zip(table.column_names, table.schema.types, strict=True))
     for column in arrow_schema():
-        if column.name not in there:
-            table = table.append_column(
-                column, pa.array([_DEFAULTS.get(column.name)] * table.num_rows, column.type)
+        if column.name not in types and (column.nullable or column.name in _DEFAULTS):
+            cells = [_DEFAULTS.get(column.name)] * table.num_rows
+            table = table.append_column(column, pa.array(cells, column.type))
+        elif types.get(column.name) != column.type:
+            raise RunFolderError(
+                f"{file}: column {column.name} is not {column.type}; measure that case again"
             )
-    return table
+    return table.replace_schema_metadata(None)
+
+
+_DEFAULTS: Mapping[str, Any] = {axis.name: axis.default for axis in SETTINGS}
 
 
 def one_line(error: BaseException) -> str:

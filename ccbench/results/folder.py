@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
@@ -34,6 +34,7 @@ from ccbench.results.files import (
     MANIFEST_NAME,
     NAMES,
     as_parquet,
+    one_line,
     read_case,
     write_atomically,
 )
@@ -60,16 +61,6 @@ DIGEST_KEY = "digest"
 """Entry of run.json: SHA-256 of the document without it."""
 
 
-_SIMPLER: tuple[tuple[type, Callable[[Any], object]], ...] = (
-    (Enum, lambda value: value.value),
-    (os.PathLike, os.fspath),
-    (Mapping, dict),
-    (set, sorted),
-    (frozenset, sorted),
-)
-"""Kinds of value in a manifest that JSON has no form for, and what is written for them."""
-
-
 FINISHED = {"ok": MORE_ROUNDS, "wrong": MORE_ROUNDS, "unsupported": NO_TEAM}
 """Statuses that another attempt would not change, each with the stop reason after which it might: ranks that
 refused to start may do so once the cause is mended. The others are tried again on resume."""
@@ -81,67 +72,23 @@ class RunFolder:
     The lock is the kernel's (flock), so a run that is killed leaves no stale lock behind.
     """
 
-    def __init__(self, path: Path, manifest: Mapping[str, Any], lock: int) -> None:
-        self.path = path
-        self.manifest = manifest
-        self._lock: int | None = lock
+    def __init__(self, path: Path, manifest: Mapping[str, Any], is_new: bool) -> None:
+        """Take the folder; ``create`` and ``resume`` know what of."""
+        import fcntl
 
-    @classmethod
-    def create(cls, path: Path | str, manifest: Mapping[str, Any]) -> RunFolder:
-        """Make ``path`` a run folder and write its manifest to run.json.
-
-        ``schema_version`` and ``created_at`` are added to the manifest. Raises RunFolderError when the
-        folder holds anything already, belongs to another run, or cannot be written.
-        """
-        path = Path(path)
-        with _cured(path):
-            path.mkdir(parents=True, exist_ok=True)
-        _refuse_used(path)
+        self.path, self.manifest = path, manifest
         # Loads pyarrow now: a missing or broken one must show before the first case is measured.
         arrow_schema()
-        stamped = {
-            "schema_version": SCHEMA_VERSION,
-            "created_at": datetime.now(timezone.utc).isoformat(timespec="microseconds"),
-            **manifest,
-        }
-        return cls._open(path, stamped, is_new=True)
-
-    @classmethod
-    def resume(cls, path: Path | str) -> RunFolder:
-        """Open a run folder left by an earlier run, to write the cases it still lacks.
-
-        Raises RunFolderError when it is no run folder, of another schema, in use, or cannot be written.
-        """
-        path = Path(path)
-        file = path / MANIFEST_NAME
-        try:
-            with open_file(file) as stream:
-                manifest = json.load(stream)
-        except FileNotFoundError:
-            cure = f"so {path} is no run folder; name one to resume"
-            raise RunFolderError(f"{file}: not found, {cure}") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunFolderError(f"{file}: cannot be read ({error}); start a new run") from None
-        if is_edited(manifest):
-            cure = f"start a new run, or take the key {DIGEST_KEY!r} out of it to go on with what it says now"
-            raise RunFolderError(f"{file}: was changed after it was written; {cure}")
-        version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-        if version != SCHEMA_VERSION:
-            raise RunFolderError(
-                f"{file}: schema version is {version!r}, expected {SCHEMA_VERSION}; start a new run"
-            )
-        # Cases of an earlier version stay as they are; those that come have this version.
-        return cls._open(path, manifest, is_new=False)
-
-    @classmethod
-    def _open(cls, path: Path, manifest: Mapping[str, Any], is_new: bool) -> RunFolder:
-        text = _as_json(path, manifest)
-        lock = _locked(path)
-        try:
+        with _cured(path):
             if is_new:
-                # Another run may have filled the folder between the first look and the lock.
+                path.mkdir(parents=True, exist_ok=True)
                 _refuse_used(path)
-            with _cured(path):
+            self._lock: int | None = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if is_new:
+                    # Another run may have filled the folder between the first look and the lock.
+                    _refuse_used(path)
                 (path / CASES_NAME).mkdir(exist_ok=True)
                 # What killed runs left half written; none of it is in use, since this run holds the lock.
                 for pattern in (*LEFTOVERS, f"{CASES_NAME}/.*.tmp"):
@@ -151,19 +98,65 @@ class RunFolder:
                 # has been measured yet.
                 write_atomically(path / PROBE_NAME, b"\0" * PROBE_BYTES)
                 (path / PROBE_NAME).unlink()
-                write_atomically(path / MANIFEST_NAME, text.encode())
-        except BaseException:
-            os.close(lock)
-            raise
-        return cls(path, json.loads(text), lock)
+                self.describe()
+            except BaseException:
+                os.close(self._lock)
+                raise
+
+    @classmethod
+    def create(cls, path: Path | str, manifest: Mapping[str, Any]) -> RunFolder:
+        """Make ``path`` a run folder and write its manifest to run.json.
+
+        ``schema_version`` and ``created_at`` are added to the manifest. Raises RunFolderError when the
+        folder holds anything already, belongs to another run, or cannot be written.
+        """
+        now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        stamped = {"schema_version": SCHEMA_VERSION, "created_at": now, **manifest}
+        return cls(Path(path), stamped, is_new=True)
+
+    @classmethod
+    def resume(cls, path: Path | str) -> RunFolder:
+        """Open a run folder left by an earlier run, to write the cases it still lacks.
+
+        Raises RunFolderError when it is no run folder, of another schema, in use, or cannot be written.
+        """
+        path = Path(path)
+        manifest, reason = read_manifest(path / MANIFEST_NAME)
+        if reason:
+            edited = (
+                f", or take the key {DIGEST_KEY!r} out of it to go on with what it says now"
+            )
+            raise RunFolderError(
+                f"{path / MANIFEST_NAME}: {reason}, so {path} is no run folder to go on with; start a "
+                f"new run{edited * (reason == EDITED)}"
+            )
+        # Cases of an earlier version stay as they are; those that come have this version.
+        return cls(path, manifest, is_new=False)
 
     def describe(self, **entries: Any) -> None:
         """Add ``entries`` to run.json, for what is known only after the folder was made."""
-        self.manifest = {**self.manifest, **entries}
-        with _cured(self.path):
-            write_atomically(
-                self.path / MANIFEST_NAME, _as_json(self.path, self.manifest).encode()
-            )
+
+        def simpler(value: Any) -> object:
+            if is_dataclass(value) and not isinstance(value, type):
+                return asdict(value)
+            if isinstance(value, (set, frozenset)):
+                return sorted(value)
+            if isinstance(value, Mapping):
+                return dict(value)
+            return value.value if isinstance(value, Enum) else os.fspath(value)
+
+        file = self.path / MANIFEST_NAME
+        stated = {**self.manifest, **entries}
+        try:
+            plain = json.loads(json.dumps(stated, default=simpler, allow_nan=False))
+            self.manifest = {**plain, DIGEST_KEY: digest_of(plain)}
+            text = json.dumps(self.manifest, indent=2) + "\n"
+        except (TypeError, ValueError) as error:
+            raise RunFolderError(
+                f"{file}: the manifest is not JSON ({error}); give text, numbers, lists, mappings"
+            ) from None
+        with _cured(file):
+            write_atomically(file, text.encode())
 
     def write(
         self,
@@ -271,33 +264,25 @@ def digest_of(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
 
-def is_edited(manifest: object) -> bool:
-    """Return whether the contents of run.json differ from what its digest was made of."""
-    if not isinstance(manifest, dict) or DIGEST_KEY not in manifest:
-        return False
+EDITED = "was changed after it was written"
+
+
+def read_manifest(file: Path) -> tuple[dict[str, Any], str]:
+    """The contents of run.json, {} where it cannot be read, and what is wrong with it, or ''."""
     try:
-        return bool(manifest[DIGEST_KEY] != digest_of(manifest))
-    except (ValueError, RecursionError):
-        return True  # nested more deeply than anything that was written
-
-
-def _as_json(path: Path, manifest: Mapping[str, Any]) -> str:
-    def simpler(value: object) -> object:
-        if is_dataclass(value) and not isinstance(value, type):
-            return asdict(value)
-        for kind, made in _SIMPLER:
-            if isinstance(value, kind):
-                return made(value)
-        raise TypeError(f"{type(value).__name__} has no JSON form")
-
-    try:
-        plain = json.loads(json.dumps(manifest, default=simpler, allow_nan=False))
-        text = json.dumps({**plain, DIGEST_KEY: digest_of(plain)}, indent=2)
-    except (TypeError, ValueError) as error:
-        raise RunFolderError(
-            f"{path / MANIFEST_NAME}: the manifest is not JSON ({error}); give text, numbers, lists, mappings"
-        ) from None
-    return text + "\n"
+        with open_file(file) as stream:
+            manifest = json.load(stream)
+        if not isinstance(manifest, dict):
+            return {}, f"holds {type(manifest).__name__}, expected a mapping"
+        version = manifest.get("schema_version", SCHEMA_VERSION)
+        if version != SCHEMA_VERSION:
+            return manifest, f"schema version is {str(version)[:40]}, expected {SCHEMA_VERSION}"
+        edited = manifest.get(DIGEST_KEY, "") not in ("", digest_of(manifest))
+        return manifest, EDITED * edited
+    except FileNotFoundError:
+        return {}, "not found"
+    except (OSError, ValueError, RecursionError) as error:
+        return {}, f"cannot be read ({one_line(error)})"
 
 
 def _refuse_used(path: Path) -> None:
@@ -319,26 +304,9 @@ def _refuse_used(path: Path) -> None:
         )
 
 
-def _locked(path: Path) -> int:
-    """An open file descriptor that holds the folder's lock."""
-    import fcntl
-
-    file = path / LOCK_NAME
-    with _cured(file):
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            text = f"{path}: another run is writing to this folder; wait for it or give another name with -o"
-        else:
-            text = f"{path}: this filesystem cannot lock files ({error.strerror}); put the run elsewhere with -o"
-        raise RunFolderError(text) from None
-    return descriptor
-
-
 _CURES = {
+    errno.EWOULDBLOCK: "another run is writing to this folder; wait for it or give another name with -o",
+    errno.ENOLCK: "this filesystem cannot lock files; put the run elsewhere with -o",
     errno.ENOSPC: "the disk is full; free some space, or put the run on another disk with -o",
     errno.EDQUOT: "the disk quota is used up; free some space, or put the run elsewhere with -o",
     errno.EROFS: "the filesystem is read-only; put the run on a writable one with -o",

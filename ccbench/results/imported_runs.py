@@ -160,7 +160,9 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
         )
         if outcome not in (LogOutcome.COMPLETE, LogOutcome.UNKNOWN):
             why = f" ({log.detail})" if log.detail else ""
-            notes.append(f"{where}{_rowless(table)}: {outcome.value}{why}")
+            name = table.collective or UNKNOWN_COLLECTIVE
+            rowless = "" if table.rows else f", of {name}, has no rows"
+            notes.append(f"{where}{rowless}: {outcome.value}{why}")
         # The row that was being measured when the output ended.
         last = table.rows[-2:] if outcome in _STATUS_OF_OUTCOME else ()
         begun = next(filter(_has_no_figure, last), None)
@@ -350,10 +352,6 @@ def _has_no_figure(row: ImportedRow) -> bool:
     return row.seconds is None and row.algbw is None and row.busbw is None
 
 
-def _rowless(table: ImportedTable) -> str:
-    return "" if table.rows else f", of {table.collective or UNKNOWN_COLLECTIVE}, has no rows"
-
-
 def library_word(log: ImportedLog, table: ImportedTable | None = None) -> str:
     """The library measured, as ``backend`` names it: nccl, rccl, mpi, gloo, ..., else the tool's name."""
     stated = (
@@ -435,14 +433,12 @@ def _unused(
 
 def each_once(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """The files in order, and those that are the same file as an earlier one."""
-    visited: set[Path] = set()
-    once: list[Path] = []
-    again: list[Path] = []
-    for path in paths:
-        real = Path(os.path.realpath(path))
-        (again if real in visited else once).append(path)
-        visited.add(real)
-    return tuple(once), tuple(again)
+    first: dict[str, int] = {}
+    places = [
+        first.setdefault(os.path.realpath(path), place) for place, path in enumerate(paths)
+    ]
+    again = [path for place, path in enumerate(paths) if places[place] != place]
+    return tuple(paths[place] for place in first.values()), tuple(again)
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:

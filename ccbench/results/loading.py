@@ -11,9 +11,7 @@ folder of logs.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,7 +25,6 @@ from ccbench.errors import RunFolderError, UsageError
 from ccbench.results.files import (
     CASES_NAME,
     MANIFEST_NAME,
-    check_schema,
     completed,
     is_whole,
     one_line,
@@ -35,10 +32,10 @@ from ccbench.results.files import (
     sealed,
     write_atomically,
 )
-from ccbench.results.folder import is_edited
+from ccbench.results.folder import read_manifest
 from ccbench.results.points import ORDER, Manifest, Point, points_of_table
 from ccbench.results.schema import SCHEMA_VERSION, arrow_schema
-from ccbench.units import shown
+from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,8 +158,10 @@ def load_run(path: Path | str, details: bool = True) -> Run:
             f"{path}: not a run folder (no {MANIFEST_NAME} and no {CASES_NAME}/); "
             "name a folder that 'ccbench run' wrote, or a run of 'ccbench list runs'"
         )
-    problems: list[str] = []
-    manifest = Manifest(_read_manifest(path / MANIFEST_NAME, problems))
+    document, reason = read_manifest(path / MANIFEST_NAME)
+    manifest = Manifest(document)
+    how = "what it says now is shown" if document else "the cases are shown without it"
+    problems = [f"{path / MANIFEST_NAME}: {reason}; {how}"] if reason else []
     details = details or manifest.at("suite", "verdict") not in (None, "speed")
     columns = [name for name in arrow_schema().names if details or name not in DETAILS]
     if kept.is_file():
@@ -184,7 +183,7 @@ def load_runs(paths: Iterable[Path | str], details: bool = True) -> list[Run]:
 def runs_of(root: Path = RESULTS) -> list[Path]:
     """The run folders directly below ``root``, the newest last; not imports that have not ended."""
     created = {
-        file.parent: Manifest(_read_manifest(file, [])).created_at
+        file.parent: Manifest(read_manifest(file)[0]).created_at
         for file in root.glob(f"[!.]*/{MANIFEST_NAME}")
     }
     return sorted(created, key=created.__getitem__)
@@ -209,36 +208,6 @@ def named_run(name: Path | str, root: Path = RESULTS) -> Path:
             "with 'ccbench run quick'"
         )
     return root / names[0] if names else path
-
-
-def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
-    try:
-        with open_file(file) as stream:
-            manifest = json.load(stream)
-    except FileNotFoundError:
-        problems.append(
-            f"{file}: not found; the cases are shown without machine and environment"
-        )
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        problems.append(
-            f"{file}: cannot be read ({one_line(error)}); the cases are shown without it"
-        )
-        return {}
-    if not isinstance(manifest, dict):
-        problems.append(
-            f"{file}: holds {type(manifest).__name__}, expected a mapping; shown without it"
-        )
-        return {}
-    version = manifest.get("schema_version", SCHEMA_VERSION)
-    if version != SCHEMA_VERSION:
-        problems.append(
-            f"{file}: schema version is {str(version)[:40]}, expected {SCHEMA_VERSION}; "
-            "use the ccbench that wrote it"
-        )
-    elif is_edited(manifest):
-        problems.append(f"{file}: was changed after it was written; what it says now is shown")
-    return manifest
 
 
 def _rows(
@@ -301,8 +270,7 @@ def load_rows(file: Path) -> pa.Table:
         with pq.ParquetFile(
             pa.BufferReader(file.read_bytes()), page_checksum_verification=True
         ) as parquet:
-            check_schema(file, parquet.schema_arrow)
-            return in_order(completed(parquet.read()).replace_schema_metadata(None))
+            return in_order(completed(file, parquet.read()))
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({one_line(error)}); make or install it again"
@@ -370,14 +338,8 @@ def load_published(name: str, folder: Path | None = None) -> Run:
     if kind == SERVERS:
         names = server_names(folder)
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
-        cure = (
-            f"did you mean {' or '.join(near)}"
-            if near
-            else f"there are {', '.join(names) or 'none'}"
-        )
         raise UsageError(
-            f"{PREFIX} {shown(name)} is not a machine with published results; {cure}"
+            f"{PREFIX} {shown(name)} is not a machine with published results; {suggestion(name, names)}"
         )
     table = load_rows(folder / (SERVERS_FILE if kind == SERVERS else f"{name}.parquet"))
     if machine:

@@ -300,15 +300,9 @@ def imported_speed(measurement: Measurement, origin: Origin) -> Row:
         row["time_statistic"] = origin.time_statistic if seconds is None else FROM_BANDWIDTH
     row["median_seconds"] = seconds
     if _has_bandwidth(case):
-        computed = (
-            None
-            if seconds is None
-            else _positive(case.size_bytes / seconds / BYTES_PER_GIGABYTE)
-        )
-        of_bus = _positive(computed * factor) if computed and factor else None
-        for name, printed, own in (
-            ("algbw_GB_s", algbw, computed),
-            ("busbw_GB_s", busbw, of_bus),
+        computed = bandwidths(case, seconds or 0.0)
+        for name, printed, own in zip(
+            ("algbw_GB_s", "busbw_GB_s"), (algbw, busbw), map(_positive, computed), strict=True
         ):
             fine = printed is not None and printed >= FINE_ENOUGH
             row[name] = printed if fine or own is None else own

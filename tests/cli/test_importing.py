@@ -215,4 +215,4 @@ def test_what_is_published_is_listed_and_an_unknown_name_gets_the_cure(
     ]
     assert "dgx-a100" in names
     ended = ccbench("report", "run", "--baseline", "published:hgx-h1000").refused
-    assert "did you mean hgx-h100" in ended.err
+    assert "did you mean 'hgx-h100'" in ended.err

@@ -212,7 +212,7 @@ def test_resuming_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="no run folder"):
         RunFolder.resume(tmp_path)
     (tmp_path / "run.json").write_text('{"schema_version": 99}')
-    with pytest.raises(RunFolderError, match="schema version is 99, expected 1;"):
+    with pytest.raises(RunFolderError, match="schema version is 99, expected 1,"):
         RunFolder.resume(tmp_path)
     (tmp_path / "run.json").write_text('{"schema_')
     with pytest.raises(RunFolderError, match="cannot be read"):

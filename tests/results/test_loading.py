@@ -253,7 +253,7 @@ def _foreign(path: Path, **metadata: str) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (_foreign, "not a case of ccbench"),
+        (_foreign, "schema version is none, expected 1;"),
         (
             lambda path: _foreign(path, ccbench_schema_version="0"),
             "schema version is 0, expected 1;",

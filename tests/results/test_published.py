@@ -75,7 +75,7 @@ def test_the_command_says_what_is_wrong(
 
 def test_an_unknown_name_is_refused_with_near_ones() -> None:
     with pytest.raises(
-        UsageError, match=r"published: 'hgx-h10' is not a machine .*did you mean hgx-h100"
+        UsageError, match=r"published: 'hgx-h10' is not a machine .*did you mean 'hgx-h100'"
     ):
         load_published("hgx-h10")
 

@@ -120,7 +120,7 @@ def guessed_layout(words: list[str]) -> ColumnLayout | None:
                 *(("redop",) if has_op else ()),
                 *(("root",) if rooted else ()),
             )
-            return ColumnLayout(head, (((*_MEASURED, *checked),) if placements else ()))
+            return ColumnLayout(head, ((*_MEASURED, *checked),) * placements)
     return None
 
 

@@ -163,8 +163,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "C507",
         "host memory written by kernels instead of copy engines (SHM)",
-        "'via SHM' in NCCL_DEBUG=INFO; measure again with NCCL_SHM_USE_CUDA_MEMCPY=1, which gives 10.6 to "
-        "19.4 GB/s where such boxes have 2.2 without",
+        "'via SHM' in NCCL_DEBUG=INFO; measure again with NCCL_SHM_USE_CUDA_MEMCPY=1 (on one of four "
+        "boxes training then hung), which gives 10.6 to 19.4 GB/s where such boxes have 2.2 without",
         lambda system: (
             (replace(system, intra=Intra.HOST),)
             if system.nodes == 1 and system.intra in (Intra.PCIE, Intra.HOST)

@@ -377,7 +377,7 @@ def host_memory(log: NcclLog) -> Iterator[Diagnosis]:
     advice = (
         "see which pairs the driver lets reach each other (nvidia-smi topo -p2p r); where it lets them, "
         "NCCL_P2P_LEVEL=SYS takes P2P across sockets; where not, NCCL_SHM_USE_CUDA_MEMCPY=1 copies by the "
-        "engines; measure both"
+        "engines (on one of four boxes training then hung); measure both"
     )
     if off is not None:
         why = f", because {off.values['name']}={off.values['value']} is set"

@@ -155,23 +155,7 @@ def device_count(topology: Topology, kind: DeviceKind) -> int | None:
 def gpu_matrix(topology: Topology) -> list[list[str | None]] | None:
     """Labels between the GPUs: as printed where the source printed them, else worked out from the links."""
     gpus = topology.gpus
-    stated = topology.facts.get("gpu_matrix")
-    if len(gpus) > MOST_MATRIX or not gpus:
-        return None
-    if (
-        isinstance(stated, list)
-        and len(stated) == len(gpus)
-        and all(isinstance(row, list) for row in stated)
-    ):
-        return [
-            # Some tools print 0 for the way from a GPU to itself.
-            [
-                "X" if row_index == column_index else None if label is None else str(label)
-                for column_index, label in enumerate(row)
-            ]
-            for row_index, row in enumerate(stated)
-        ]
-    return _rows(topology, gpus, gpus)
+    return _rows(topology, gpus, gpus) if 0 < len(gpus) <= MOST_MATRIX else None
 
 
 def nic_matrix(topology: Topology) -> list[list[str | None]] | None:

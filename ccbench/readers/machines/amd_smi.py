@@ -39,8 +39,7 @@ recognises = searches(_SIGN)
 def read(text: str) -> Topology:
     """Return the GPUs with their PCI addresses, and the xGMI links between them.
 
-    Facts besides those of rocm-smi: access_matrix (ENABLED or DISABLED, rows as printed) and bandwidths, the
-    distinct "least-most" of paths in MB/s. Raises MachineError when no table can be read.
+    Raises MachineError when no table can be read.
     """
     warnings: list[SourceWarning] = []
     is_json = text.lstrip().startswith("[")

@@ -27,7 +27,6 @@ from ccbench.readers.machines.nccl_log_graph import (
     Entry,
     MachineGraph,
     bus_id_of,
-    number_of,
     read_dumps,
 )
 from ccbench.topology.classes import class_of_direct_links
@@ -370,23 +369,13 @@ def read(text: str) -> Topology:
 
 
 def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
-    """Return counts of the machine that was drawn, and its paths between GPUs."""
-    gpus = [device.name for device in graph.devices if device.kind is DeviceKind.GPU]
-    nics = sum(node[0] == "NIC" for node in graph.words)
-    cpus = [node for node in graph.words if node[0] == "CPU"]
-    facts: dict[str, Any] = {
-        "gpu_count": len(gpus) or None,
-        "nic_count": nics if nics or graph.dump.complete else None,
-        "cpu_count": len(cpus) or None,
-        "numa_unknown": any(number_of(node[1]) < 0 for node in cpus) if cpus else None,
+    """Return counts of the machine that was drawn; None for what it does not show."""
+    words = Counter(word for word, _ in graph.words)
+    return {
+        "gpu_count": words["GPU"] or None,
+        "nic_count": words["NIC"] if words["NIC"] or graph.dump.complete else None,
+        "cpu_count": words["CPU"] or None,
     }
-    # One pair that is missing ends the search: a damaged table may name thousands of GPUs.
-    pairs = ((left, right) for left in gpus for right in gpus if left != right)
-    if graph.matrix and all(pair in graph.matrix for pair in pairs):
-        facts["gpu_matrix"] = [
-            [graph.matrix.get((row, column), "X") for column in gpus] for row in gpus
-        ]
-    return facts
 
 
 def _session_facts(session: LogSession) -> dict[str, Any]:
@@ -503,7 +492,9 @@ def _class_of(graph: MachineGraph, session: LogSession, facts: dict[str, Any]) -
         return shape
     if graph.dump.complete and gpus:  # and no NVLink
         return TopologyClass.SINGLE_GPU if len(gpus) == 1 else TopologyClass.PCIE
-    paths = {label for row in facts.get("gpu_matrix", ()) for label in row if label != "X"}
+    # A path that is missing may be any: the table must have all.
+    pairs = len(gpus) * (len(gpus) - 1)
+    paths = set(graph.matrix.values()) if len(graph.matrix) == pairs else set()
     if (paths and paths <= _PCI_PATHS) or session.ring_path in _PCI_PATHS:
         return TopologyClass.PCIE
     # The chunk size that NCCL takes without NVLink between all.

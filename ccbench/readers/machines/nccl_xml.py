@@ -43,11 +43,9 @@ _ACCEPTED = frozenset(
 )
 """Spellings that NCCL reads (kvDictPciGen in src/graph/topo.cc); it takes any other for 8 GT/s."""
 
-# Beginnings of PCI classes. GPUs: display controllers; processing accelerators (AMD since MI300). NICs:
-# Ethernet and InfiniBand; a Wi-Fi card (0x0280) is no NIC to count. Bridges: 0x080100 is the data-direct
-# function of a ConnectX-8, which NCCL takes so. POWER processors are bridges of class 0x068001.
+# Beginnings of PCI classes. GPUs: display controllers; processing accelerators (AMD since MI300). Bridges: 0x080100
+# is the data-direct function of a ConnectX-8, which NCCL takes so. POWER processors are bridges of class 0x068001.
 _GPUS = ("0x03", "0x12")
-_NICS = ("0x0200", "0x0207")
 _NETWORK = ("0x02",)
 _BRIDGES = ("0x0604", "0x080100")
 _SWITCHES = ("0x068000",)
@@ -208,8 +206,7 @@ def bus_id_of(text: str) -> str:
 class PcieTree:
     """The PCIe tree of a file: devices, the links of the tree, what looks wrong in it.
 
-    hosts: host_hash -> index, in order. buses: (host, bus id) -> name. pcis, nets: elements of the file.
-    unclear: PCI devices that may be anything.
+    hosts: host_hash -> index, in order. buses: (host, bus id) -> name. unclear: PCI devices that may be anything.
     """
 
     def __init__(self, system: Element) -> None:
@@ -218,8 +215,6 @@ class PcieTree:
         self.links: list[Link] = []
         self.warnings: list[SourceWarning] = []
         self.gpus: list[Gpu] = []
-        self.pcis: list[Element] = []
-        self.nets: list[Element] = []
         self.buses: dict[tuple[int, str], str] = {}
         self.unclear = 0
         self._counts: dict[tuple[int, str], int] = {}
@@ -349,7 +344,6 @@ class PcieTree:
         return None
 
     def _add_pci(self, element: Element, place: _Place) -> None:
-        self.pcis.append(element)
         kind = self._kind(element)
         if kind is None:
             return
@@ -436,7 +430,6 @@ class PcieTree:
 
     def _net_attributes(self, nets: list[Element]) -> dict[str, Any]:
         """Name, gdr, latency and the rate of all ports together of a NIC with the ports ``nets``."""
-        self.nets.extend(nets)
         if not nets:
             return {}
         rates = []
@@ -624,26 +617,20 @@ def _class_of_ids(tree: PcieTree) -> ClassVerdict | None:
 
 
 def _facts(tree: PcieTree, nvlinks: _GpuLinks) -> dict[str, Any]:
-    """Return counts of the machine; strings where the file prints strings."""
+    """Return what the graph does not say of the machine; strings where the file prints strings."""
     cpu = tree.cpus[0].attributes if tree.cpus else {}
-    classes = [pci.attributes.get("class", "").lower() for pci in tree.pcis]
-    # A NIC without a class counts: hand-written files leave it out.
-    nics = sum(
-        pci_class.startswith(_NICS) or (not pci_class and bool(pci.named("nic")))
-        for pci_class, pci in zip(classes, tree.pcis, strict=True)
-    )
     switches = [device for device in tree.devices if device.kind is DeviceKind.NVSWITCH]
-    visible = all(device.attributes.get("visible", True) for device in switches)
+    unseen = not all(device.attributes.get("visible", True) for device in switches)
     models = dict.fromkeys(gpu.says("sm") for gpu in tree.gpus)
-    return {
-        "gpu_count": None if tree.unclear and not tree.gpus else len(tree.gpus),
-        "nic_count": nics,
-        "cpu_count": len(tree.cpus),
-        "nvswitch_count": len(switches) if switches and visible else None,
+    facts: dict[str, Any] = {
         "sm": [model for model in models if model],
         "cpu": {
             key: cpu[key] for key in ("arch", "vendor", "familyid", "modelid") if key in cpu
         },
         "nvlinks_per_gpu": nvlinks.per_gpu(),
-        "gpu_matrix": None,
     }
+    if tree.unclear and not tree.gpus:
+        facts["gpu_count"] = None
+    if unseen or not switches:
+        facts["nvswitch_count"] = None
+    return facts

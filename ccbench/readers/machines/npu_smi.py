@@ -80,15 +80,10 @@ def read(text: str) -> Topology:
         source="npu_smi",
         warnings=tuple(warnings),
         facts={
-            "gpu_count": len(names),
             "nic_count": None,
             "cpu_count": None,
-            "nvswitch_count": 0,
             "nvlinks_per_gpu": [0] * len(names),
-            "gpu_matrix": [table.rows.get(row) for row in names],
-            "matrix": {row: " ".join(cells) for row, cells in table.rows.items()},
             "cpu_affinity": cores,
-            "hccs_links_per_npu": [table.rows.get(row, []).count("HCCS") for row in names],
         },
         matrix=labels,
     )

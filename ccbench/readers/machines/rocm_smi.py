@@ -198,12 +198,10 @@ def topology_of(
         source=tool.replace("-", "_"),
         warnings=tuple(warnings),
         facts={
-            "gpu_count": len(columns),
             "nic_count": None,
             "cpu_count": len(set(nodes.values())) or None,
             "nvswitch_count": 0 if types else None,
             "nvlinks_per_gpu": [0] * len(columns) if types else None,
-            "gpu_matrix": [types.rows.get(row) for row in types.columns] if types else None,
         },
         matrix={(names[row], names[column]): label for row, column, label in pairs},
     )

@@ -5,7 +5,7 @@ say where they lead, by PCI address, and none says the GPUs' own addresses. The 
 there are any (a link number above 17 is a port of an NVSwitch, because no GPU up to Blackwell has more than
 18 links), else on the model's name and the GPUs' numbers, with a warning wherever that is not certain.
 
-Facts: gpu_count, nvlinks_per_gpu, faults (by GPU: the numbers of links that are down, or "all") and
+Facts: nvlinks_per_gpu, faults (by GPU: the numbers of links that are down, or "all") and
 topology_class_candidates.
 """
 
@@ -282,7 +282,7 @@ def _class_of(listings: list[_Listing], listed_peers: int) -> ClassVerdict:
 def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
     stated = any(listing.has_state for listing in listings)
     return {
-        "gpu_count": len(listings) if listings[0].index is not None else None,
+        **({"gpu_count": None} if listings[0].index is None else {}),
         # A list that the text ends in may have more links.
         "nvlinks_per_gpu": [None if listing.is_cut else listing.active for listing in listings]
         if stated
@@ -290,7 +290,6 @@ def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
         "nic_count": None,
         "cpu_count": None,
         "nvswitch_count": 0 if verdict.nvswitch is False else None,
-        "gpu_matrix": None,
         "faults": [
             {"gpu": listing.name, "down": listing.down}
             for listing in listings

@@ -6,8 +6,7 @@ hang on PCIe switches, drawn as one switch. PHB and NODE: the same NUMA node. SY
 rates and no NVSwitches of its own, so links carry no bytes per second here, and the class comes from counting
 links (ccbench.topology.classes).
 
-Facts: gpu_count and nic_count (columns of the matrix), cpu_count, nvlinks_per_gpu, gpu_matrix (None for a
-row that was not printed whole), p2p_matrix and p2p_access (what was asked of: read, write, nvlink, atomics, prop; None
+Facts: cpu_count (None where a path leads to a CPU that is not named), nvlinks_per_gpu, p2p_matrix and p2p_access (what was asked of: read, write, nvlink, atomics, prop; None
 without its command line), topology_class_candidates, paths ("as printed": what Topology.matrix leaves out was not
 printed).
 """
@@ -81,7 +80,6 @@ def read(text: str) -> Topology:
             warnings=(*warnings, SourceWarning("not_visible", reason, statuses[0].line)),
             facts={
                 **_status_facts(statuses[0], lines),
-                "gpu_count": len(columns),
                 **dict.fromkeys(unsaid),
             },
         )
@@ -142,7 +140,6 @@ def _machine(
         warnings=tuple(warnings),
         facts={
             **_gpu_facts(matrix, verdict),
-            "nic_count": len(matrix.nic_columns),
             **(_status_facts(statuses[0], lines) if statuses else {}),
             "cpu_count": cpu_count or None,
             # The graph loses words (PXB, NODE): the printed ones stand beside it, and all of them.
@@ -202,19 +199,14 @@ def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -
 
 def _gpu_facts(matrix: Matrix, verdict: ClassVerdict) -> dict[str, Any]:
     """Return the facts of the rows."""
-    counts, width = set(matrix.nvlinks.values()), len(matrix.gpus)
+    counts = set(matrix.nvlinks.values())
     nvswitch = verdict.nvswitch
     if nvswitch is None and counts and max(counts) < FEWEST_TO_SWITCHES:
         nvswitch = False
-    rows = {row.name: row.cells[:width] for row in matrix.table.rows}
     return {
-        "gpu_count": width,
         "nvswitch_count": None if nvswitch is not False else 0,
         "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
         "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),
-        "gpu_matrix": [
-            row if len(row := rows.get(gpu, [])) == width else None for gpu in matrix.gpus
-        ],
     }
 
 

@@ -12,6 +12,7 @@ from ccbench.readers.machines.smi_table import tables_of
 from ccbench.readers.machines.smi_topo import read
 from ccbench.topology.graph import DeviceKind, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
+from ccbench.topology.summary import gpu_matrix
 from tests.clocks import within
 from tests.topology.dumps import entries, names, text_of
 
@@ -172,5 +173,5 @@ def test_any_words_of_any_vendor_are_kept_in_a_whole_matrix(
     lines = [gap + gap.join(f"GPU{gpu}" for gpu in range(4))]
     lines += [gap.join([f"GPU{gpu}", *cells[gpu]]) for gpu in range(4)]
     topology = read("".join(f"{indent}{line}{end}" for line in lines))
-    assert topology.facts["gpu_matrix"] == cells
+    assert gpu_matrix(topology) == cells
     assert not kinds(topology) & {"truncated", "damaged_line", "unsupported"}

@@ -6,9 +6,9 @@ hang on PCIe switches, drawn as one switch. PHB and NODE: the same NUMA node. SY
 rates and no NVSwitches of its own, so links carry no bytes per second here, and the class comes from counting
 links (ccbench.topology.classes).
 
-Facts: cpu_count (None where a path leads to a CPU that is not named), nvlinks_per_gpu, p2p_matrix and p2p_access (what was asked of: read, write, nvlink, atomics, prop; None
-without its command line), topology_class_candidates, paths ("as printed": what Topology.matrix leaves out was not
-printed).
+Facts: cpu_count (None where a path leads to a CPU that is not named), nvlinks_per_gpu, p2p_matrix and p2p_access
+(what was asked of: read, write, nvlink, atomics, prop; None without its command line), topology_class_candidates,
+paths ("as printed": what Topology.matrix leaves out was not printed).
 """
 
 from __future__ import annotations

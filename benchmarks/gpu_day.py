@@ -378,11 +378,9 @@ def publish(out: Path) -> int:
 def keep_run(run: Path, target: Path) -> None:
     """The run's cases in one file, and of run.json what names no host and no user; a line on stderr if it has none."""
     # needs packages that a day installs for its steps alone
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
-
     from ccbench.errors import CcbenchError
-    from ccbench.results import arrow_schema, load_run
-    from ccbench.results.loading import KEPT_NAME
+    from ccbench.results import load_run
+    from ccbench.results.files import TABLE_NAME, as_parquet
 
     try:
         read = load_run(run)
@@ -390,8 +388,7 @@ def keep_run(run: Path, target: Path) -> None:
         print(f"benchmarks/gpu_day.py: left out: {error}", file=sys.stderr)
         return
     target.mkdir(parents=True)
-    table = read.table.cast(arrow_schema())
-    pq.write_table(table, target / KEPT_NAME, compression="zstd", write_page_checksum=True)
+    (target / TABLE_NAME).write_bytes(as_parquet(read.table))
     kept = {key: read.manifest.at(key) for key in KEPT}
     kept["environment"] = {
         key: read.manifest.mapping("environment").get(key) for key in KEPT_ENVIRONMENT

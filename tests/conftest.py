@@ -72,7 +72,6 @@ PORTABLE = (
     "report/test_nccl_tests.py",
     "report/test_writing.py",
     "results/test_folder.py",
-    "results/test_gathered.py",
     "results/test_loading.py",
     "runner/test_planning.py",
     "runner/test_starting.py",

@@ -198,7 +198,7 @@ def test_a_value_that_a_new_axis_does_not_have_is_refused_in_one_line(
 @pytest.mark.exhaustive
 def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
     assert (ended["run"].code, ended["plain run"].code) == (0, 0), ended["run"].err
-    table = pq.read_table(folder / "runs" / "all" / "cases")
+    table = pq.read_table(folder / "runs" / "all" / "cases.parquet")
     assert sorted(table["flavour"].to_pylist()) == ["plain"] * 4 + ["sour"] * 4 + ["sweet"] * 4
     assert sorted(table["texture"].to_pylist()) == [0] * 6 + [2] * 6
 
@@ -208,7 +208,7 @@ def test_a_column_that_one_field_declares_is_written_and_read(
     ended: dict[str, Ended], folder: Path
 ) -> None:
     assert ended["run"].code == 0
-    table = pq.read_table(folder / "runs" / "all" / "cases")
+    table = pq.read_table(folder / "runs" / "all" / "cases.parquet")
     assert set(table["weather"].to_pylist()) == {"dry"}
     assert min(map(len, table["round_samples"].to_pylist())) >= 2
     # What the readers of results do with a run goes on with it.
@@ -258,7 +258,7 @@ def test_a_new_backend_is_listed_measured_reported_and_refuses_what_its_row_does
 ) -> None:
     assert "invented" in ended["backends"].out
     assert ended["run of a new backend"].code == 0, ended["run of a new backend"].err
-    rows = pq.read_table(folder / "other" / "cases").to_pylist()
+    rows = pq.read_table(folder / "other" / "cases.parquet").to_pylist()
     assert sorted((row["backend"], row["flavour"], row["texture"]) for row in rows) == [
         *[("invented", "plain", 0)] * 2,
         *[("invented", "sweet", 0)] * 2,

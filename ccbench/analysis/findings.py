@@ -73,7 +73,7 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
                 "problem",
                 "empty",
                 "The run holds no case",
-                f"no case's file lies in {plain(run.path.name)}/cases",
+                f"no case lies in {plain(run.path.name)}",
                 "run the suite; 'ccbench run SUITE --plan' lists what it would measure",
             )
         )

@@ -417,7 +417,7 @@ def files_meant(paths: Iterable[Path]) -> list[Path]:
     """
     from ccbench.readers.lines import may_be_output
     from ccbench.readers.traces.reading import is_trace
-    from ccbench.results.files import CASES_NAME, MANIFEST_NAME
+    from ccbench.results.files import MANIFEST_NAME, has_cases
 
     files: list[Path] = []
     runs: set[Path] = set()
@@ -425,9 +425,7 @@ def files_meant(paths: Iterable[Path]) -> list[Path]:
         members = [path]
         if path.is_dir():
             within = {
-                file.parent
-                for file in path.rglob(MANIFEST_NAME)
-                if (file.parent / CASES_NAME).is_dir()
+                file.parent for file in path.rglob(MANIFEST_NAME) if has_cases(file.parent)
             }
             inside = [
                 file

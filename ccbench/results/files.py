@@ -1,16 +1,21 @@
-"""File of one case: how its row is written, sealed, read back and checked; and how any file is written whole."""
+"""Files of a run's cases: a log while the run goes on, one table when it is closed; and how any file is written whole.
+
+The log has a line a case, its row as JSON with a digest in front; of the lines of one case the last counts. The table
+is parquet. A digest of it lies between the pages and the footer: readers find the footer from the end of the file and
+the pages from its beginning, and look at nothing between.
+"""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,197 +23,233 @@ from numpy.typing import NDArray
 from ccbench.cases.axes import ALL_GROUPS, SETTINGS, UNEVEN
 from ccbench.cases.measurement import Status
 from ccbench.collectives import read_traffic
+from ccbench.documents import open_file
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.groups import parse_concurrent, parse_groups, parse_pair
-from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
+from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, Row, arrow_schema
 from ccbench.units import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
 
 MANIFEST_NAME = "run.json"
 
+LOG_NAME = "cases.log"
 
-CASES_NAME = "cases"
+TABLE_NAME = "cases.parquet"
 
+EARLIER = "cases"
+"""Folder of files of one case each, as earlier versions wrote them."""
 
-_SEAL = b"\nccbench sha256 "
-"""Precedes the digest in a parquet file."""
+GROUP_CASES = 256
+"""Cases in a row group of the table, which is what a flipped bit costs."""
 
-
-_ROW = f"\nccbench row {SCHEMA_VERSION} ".encode()
-"""Precedes the row in a parquet file."""
-
-
-LONGEST_ROW = 2**16
-"""Bytes of JSON; a longer row is read from the pages as quickly."""
+_SEAL = b"\nccbench table sha256 "
+"""Precedes the digest in a table."""
 
 
-NAMES = tuple(column.name for column in SCHEMA)
-
-
-_COMPRESSED = {
-    column.name + ".list.element" * column.kind.count("list<"): "zstd"
-    for column in SCHEMA
-    if column.kind.startswith("list<")
-}
-"""Columns that hold more than one value, as parquet names their leaves, and how they are compressed."""
-
-
-def write_atomically(target: Path, content: bytes, durable: bool = True) -> None:
+def write_atomically(target: Path, content: bytes) -> None:
     """Give ``target`` its whole new content or leave it as it was, whatever happens meanwhile.
 
     The temporary name starts with a dot and ends in .tmp: no reader of *.parquet picks it up. Raises
-    OSError and leaves no temporary file behind. durable: it is on the disk when this returns.
+    OSError, and leaves no temporary file behind. It is on the disk when this returns.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
-            if durable:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
-    if durable:
-        # The rename must survive a power cut as well.
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        except OSError as error:
-            # Some network filesystems cannot sync a folder; the file itself is synced all the same.
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-                raise
-        finally:
-            os.close(folder)
+    # The rename must survive a power cut as well; some network filesystems cannot sync a folder.
+    folder = os.open(target.parent, os.O_RDONLY)
+    with suppress(OSError):
+        os.fsync(folder)
+    os.close(folder)
 
 
-def as_parquet(row: Mapping[str, Any]) -> bytes:
-    """The file of one case."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
-
-    table = pa.Table.from_pylist([dict(row)], schema=arrow_schema())
-    sink = pa.BufferOutputStream()
-    # Checksums tell a flipped bit from a figure; one row has nothing for a dictionary to share, and single
-    # values have nothing to compress: trying that took a third of the time of a whole file.
-    pq.write_table(
-        table, sink, compression=_COMPRESSED, use_dictionary=False, write_page_checksum=True
-    )
-    text = _ROW + json.dumps(table.to_pylist()[0]).encode()
-    return sealed(bytes(sink.getvalue()), text if len(text) <= LONGEST_ROW else b"")
+def has_cases(path: Path) -> bool:
+    """Return whether the run folder ``path`` has cases, whether it goes on, was killed or was closed."""
+    return any((path / name).exists() for name in (LOG_NAME, TABLE_NAME, EARLIER))
 
 
-def sealed(content: bytes, row: bytes = b"") -> bytes:
-    """Return ``content``, a parquet file, with ``row`` and a digest of both in front of the footer."""
-    footer = _footer(content)
-    before, end = content[:footer] + row, content[footer:]
-    return before + _SEAL + hashlib.sha256(before + end).digest() + end
+def as_line(row: Row) -> bytes:
+    """The line of one case in the log."""
+    cells = {name: value for name, value in row.items() if value is not None}
+    # Figures of NumPy are written as Python's own.
+    text = json.dumps(cells, separators=(",", ":"), default=methodcaller("tolist")) + "\n"
+    return _mark(text.encode()) + text.encode()
 
 
-def stored_row(content: bytes) -> Mapping[str, Any] | None:
-    """Return the row that a whole file holds beside its pages; None where it has none of these columns."""
-    _, mark, text = content.rpartition(_SEAL)[0].rpartition(_ROW)
-    row = None
-    with suppress(ValueError):  # the mark is a part of some longer row's text
-        row = json.loads(text) if mark else None
-    return row if isinstance(row, dict) and row.keys() == set(NAMES) else None
+def _mark(text: bytes) -> bytes:
+    return f"{hashlib.sha256(text).hexdigest()[:16]} ".encode()
 
 
-def is_whole(content: bytes) -> bool | None:
-    """Return whether a parquet file is as it was when ``sealed``; None where it has no digest."""
-    end = _footer(content)
-    start = end - hashlib.sha256().digest_size
-    before = start - len(_SEAL)
-    if before < 0 or content[before:start] != _SEAL:
-        return None
-    digest = hashlib.sha256(memoryview(content)[:before])
-    digest.update(memoryview(content)[end:])
-    return digest.digest() == content[start:end]
+def rows_of(content: bytes) -> tuple[dict[str, Row], list[int]]:
+    """The last row of each case in a log by id, and the numbers of lines that are not as they were meant."""
+    rows, changed = dict[str, Row](), list[int]()
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        if line[:17] == _mark(line[17:]):
+            row = json.loads(line[17:])
+            rows[row["case_id"]] = row
+        else:
+            changed.append(number)
+    return rows, changed
 
 
-def _footer(content: bytes) -> int:
-    """Return the offset of the footer of a parquet file: its length and a magic word of 4 bytes follow it."""
-    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-
-
-def read_case(file: Path) -> pa.Table:
-    """The one row of a case's file. Raises RunFolderError, as ``read_row``."""
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Turn what a damaged file makes readers raise into a RunFolderError that names it."""
     import pyarrow as pa
 
-    row = read_row(file)
-    return row if isinstance(row, pa.Table) else pa.Table.from_pylist([row], arrow_schema())
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
+        raise RunFolderError(
+            f"{file}: cannot be read ({one_line(error)}); measure its cases again"
+        ) from None
 
 
-def read_row(file: Path) -> Mapping[str, Any] | pa.Table:
-    """The one row of a case's file: cells by column, or a table where it is long or of an earlier version.
+def _whole(parts: Sequence[pa.Table]) -> pa.Table:
+    """``parts`` together with every column of SCHEMA, further columns behind.
 
-    Raises RunFolderError that names the file when it is truncated, changed, foreign, of another schema, or
-    holds what no measurement can be.
+    Of a column that a file lacks a setting is at its default, others are null: a further axis or column leaves
+    files readable, as an axis leaves the ids of their cases.
     """
     import pyarrow as pa
 
-    if not file.is_file():
-        raise RunFolderError(f"{file}: not a regular file; remove it")
-    try:
-        # The memory copy keeps a file that shrinks meanwhile from taking the process down.
-        content = file.read_bytes()
-        whole = is_whole(content)
-        if whole is False:
-            raise RunFolderError(
-                f"{file}: was changed after it was written; measure that case again"
-            )
-        row = (stored_row(content) if whole else None) or _from_pages(
-            file, content, bool(whole)
-        )
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        raise RunFolderError(
-            f"{file}: cannot be read ({one_line(error)}); remove it and measure that case again"
-        ) from None
-    if isinstance(row, Mapping):
-        cells, samples = row, np.array(row["samples_seconds"] or (), float)
-    else:
-        (cells,) = row.select(_JUDGED).to_pylist()
-        samples = row["samples_seconds"].combine_chunks().values.to_numpy()
-    if cells["case_id"] != file.stem:
-        raise RunFolderError(f"{file}: holds case {cells['case_id']}; give it that name back")
-    if reason := _misfit(cells, samples):
-        raise RunFolderError(
-            f"{file}: {reason}; use the ccbench that wrote it, or measure that case again"
-        )
-    return row
+    tables = [arrow_schema().empty_table(), *parts]
+    table = pa.concat_tables(tables, promote_options="default").replace_schema_metadata(None)
+    for axis in SETTINGS:
+        place = table.column_names.index(axis.name)
+        cells = table[axis.name].fill_null(axis.default)
+        table = table.set_column(place, table.schema.field(place), cells)
+    return table
 
 
-def _from_pages(file: Path, content: bytes, whole: bool) -> pa.Table:
-    """The one row of a case's file as any reader of parquet has it; whole: its digest is right."""
+def _read_log(file: Path) -> tuple[pa.Table, list[str]]:
+    """The cases of a log, and what is wrong with others. Raises RunFolderError as ``read_table``."""
+    import pyarrow as pa
+
+    with _readable(file), open_file(file) as stream:
+        rows, changed = rows_of(stream.read())
+        table = _whole([pa.Table.from_pylist([*rows.values()], arrow_schema())])
+    what = "was changed after it was written, or not wholly written; measure that case again"
+    return table, [f"{file}: line {number} {what}" for number in changed]
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    """The file of many cases, a digest of it in front of the footer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # One row is read faster without Arrow's own threads and read-ahead; files are read side by side.
-    source = pa.BufferReader(content)
-    with pq.ParquetFile(
-        source, page_checksum_verification=not whole, pre_buffer=False
-    ) as parquet:
-        if parquet.metadata.num_rows != 1:
-            raise RunFolderError(
-                f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it"
-            )
-        table = completed(file, parquet.read(use_threads=False)).select(arrow_schema().names)
-    if not whole:
+    sink = pa.BufferOutputStream()
+    table = table.cast(arrow_schema())
+    pq.write_table(table, sink, GROUP_CASES, compression="zstd", write_page_checksum=True)
+    content = sink.getvalue().to_pybytes()
+    # The length of the footer and a magic word of 4 bytes follow it.
+    end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    return b"".join((content[:end], _SEAL, hashlib.sha256(content).digest(), content[end:]))
+
+
+def read_table(file: Path) -> tuple[pa.Table, list[str]]:
+    """The cases of a table, with its further columns after those of SCHEMA, and what is wrong with others.
+
+    Raises RunFolderError that names the file when it is truncated, foreign or of another schema.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _readable(file), open_file(file) as stream:
+        content = stream.read()
+        source = pa.BufferReader(content)
+        with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
+            version = (parquet.schema_arrow.metadata or {}).get(VERSION_KEY, b"none")
+            if version != str(SCHEMA_VERSION).encode():
+                raise RunFolderError(
+                    f"{file}: schema version is {version.decode(errors='replace')[:40]}, expected "
+                    f"{SCHEMA_VERSION}; use the ccbench that wrote it"
+                )
+            groups = [_row_group(parquet, number) for number in range(parquet.num_row_groups)]
+            table = _whole([group for group in groups if group is not None])
+    changed = [f"row group {number}" for number, group in enumerate(groups, 1) if group is None]
+    pages, mark, rest = content.rpartition(_SEAL)
+    if mark and not changed and rest[:32] != hashlib.sha256(pages + rest[32:]).digest():
+        changed = ["the file"]
+    what = "was changed after it was written; measure its cases again"
+    return table, [f"{file}: {part} {what}" for part in changed]
+
+
+def _row_group(parquet: pq.ParquetFile, number: int) -> pa.Table | None:
+    """A row group; None where it is damaged."""
+    with suppress(OSError, ValueError):  # which pyarrow's own are
+        table = parquet.read_row_group(number)
         table.validate(full=True)
-    return table
+        return table
+    return None
+
+
+def cases_files(path: Path) -> tuple[Path, ...]:
+    """The files that the run folder ``path`` may have cases in; of what is written twice the first has the latest.
+
+    Who closes the run meanwhile writes the table before the log goes.
+    """
+    return (path / LOG_NAME, path / TABLE_NAME, *sorted((path / EARLIER).glob("*.parquet")))
+
+
+def stored(path: Path) -> tuple[pa.Table, list[str]]:
+    """Every case of a run folder, once, and what could not be read of others."""
+    import pyarrow as pa
+
+    parts, problems = list[pa.Table](), list[str]()
+    for file in cases_files(path):
+        read = _read_log if file.name == LOG_NAME else read_table
+        try:
+            table, wrong = read(file)
+            parts.insert(0, table)
+            problems += wrong
+        except RunFolderError as error:
+            problems += [str(error)] * os.path.lexists(file)
+    table = _whole(parts).select(arrow_schema().names)
+    last = {case_id: place for place, case_id in enumerate(table["case_id"].to_pylist())}
+    return table.take(pa.array(last.values(), pa.int64())), problems
+
+
+def sensible(path: Path, table: pa.Table) -> tuple[pa.Table, list[str]]:
+    """The rows of ``table``, of the run folder ``path``, that make sense, and what is wrong with the others."""
+    import pyarrow as pa
+
+    samples = (sample.values for sample in table["samples_seconds"])
+    rows = table.select(_JUDGED).to_pylist()
+    reasons = [
+        _misfit(row, np.array([] if times is None else times, float))
+        for row, times in zip(rows, samples, strict=True)
+    ]
+    return table.filter(pa.array([not reason for reason in reasons], pa.bool_())), [
+        f"{path}: case {row['case_id']}: {reason}; use the ccbench that wrote it, or measure that case again"
+        for row, reason in zip(rows, reasons, strict=True)
+        if reason
+    ]
 
 
 MOST_GROUPED = 2**20
 """Ranks of a case with groups, which are listed rank by rank; a suite has no more."""
 
 
-_JUDGED = [column.name for column in SCHEMA if not column.kind.startswith("list")]
-"""Columns of which some have a meaning only in some words or numbers; samples besides."""
+_JUDGED = [
+    column.name
+    for column in SCHEMA
+    if not (column.kind.startswith("list") and column.null_when)
+]
+"""Columns of which some must be there, and some have a meaning only in some words or numbers; samples besides."""
+
+_NEEDED = [column.name for column in SCHEMA if not column.null_when and column.name in _JUDGED]
 
 _LEAST = {
     column.name: -math.inf if column.unit in ("", "fraction", "elements") else 0
@@ -218,12 +259,15 @@ _LEAST = {
 """Sizes, times and rates are never negative."""
 
 
-def _misfit(row: Mapping[str, Any], samples: NDArray[np.float64]) -> str:
+def _misfit(row: Row, samples: NDArray[np.float64]) -> str:
     """Return what makes no sense in ``row``, its columns _JUDGED; '' where everything does.
 
     A name (of a backend, a dtype) may be newer than this version and is shown; what is parsed or computed
     with must be understood.
     """
+    for name in _NEEDED:
+        if row[name] is None:
+            return f"column {name} is missing"
     # Of an imported row nothing but what its source prints is known, and that may be anything.
     own, ranks, groups = not row["source"], row["ranks"], 1
     for name, least in _LEAST.items():
@@ -255,36 +299,6 @@ def _misfit(row: Mapping[str, Any], samples: NDArray[np.float64]) -> str:
         return f"status is ok and wrong_elements is {row['wrong_elements']}"
     sound = ((samples >= 0) & (samples < math.inf)).all()
     return "" if sound else "status is ok and a sample is negative or no number"
-
-
-def completed(file: Path, table: pa.Table) -> pa.Table:
-    """``table`` of ``file`` with every column of SCHEMA that it may lack.
-
-    A setting is at its default, other columns are null: a further axis or column leaves files readable, as an
-    axis leaves the ids of their cases. Raises RunFolderError unless the file states this schema's version and
-    has its columns.
-    """
-    import pyarrow as pa
-
-    version = (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode(errors="replace")
-    if version != str(SCHEMA_VERSION):
-        raise RunFolderError(
-            f"{file}: schema version is {version[:40]}, expected {SCHEMA_VERSION}; use the ccbench that wrote "
-            "it, or remove what is none of its cases"
-        )
-    types = dict(zip(table.column_names, table.schema.types, strict=True))
-    for column in arrow_schema():
-        if column.name not in types and (column.nullable or column.name in _DEFAULTS):
-            cells = [_DEFAULTS.get(column.name)] * table.num_rows
-            table = table.append_column(column, pa.array(cells, column.type))
-        elif types.get(column.name) != column.type:
-            raise RunFolderError(
-                f"{file}: column {column.name} is not {column.type}; measure that case again"
-            )
-    return table.replace_schema_metadata(None)
-
-
-_DEFAULTS: Mapping[str, Any] = {axis.name: axis.default for axis in SETTINGS}
 
 
 def one_line(error: BaseException) -> str:

@@ -1,12 +1,7 @@
-"""Writing a run: a folder that one run owns, to which finished cases are added whole.
+"""Writing a run: a folder that one run owns, to whose log finished cases are added whole.
 
-A parquet file without its footer is unreadable, so nothing is ever appended: every case is one file,
-written under a temporary name in the same folder, synced, renamed, and the folder synced.
-
-Every file holds a digest of itself, so that no second file can be older or newer than the one it vouches for.
-In parquet it lies between the pages and the footer: readers find the footer from the end of the file and the
-pages from its beginning, and look at nothing between. A short row stands there once more, as JSON: that
-is read ten times faster than a hundred columns of one value each.
+Closing it writes all cases as one table and takes the log away. A run that is killed leaves its log: readers read it
+as well, and a resumed run puts it into the table first. What was damaged is named then, and kept beside.
 """
 
 from __future__ import annotations
@@ -16,7 +11,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
@@ -30,17 +26,23 @@ from ccbench.documents import open_file
 from ccbench.errors import RunCutShort, RunFolderError
 from ccbench.model import Prediction
 from ccbench.results.files import (
-    CASES_NAME,
+    EARLIER,
+    LOG_NAME,
     MANIFEST_NAME,
-    NAMES,
+    TABLE_NAME,
+    as_line,
     as_parquet,
+    cases_files,
+    has_cases,
     one_line,
-    read_case,
+    sensible,
+    stored,
     write_atomically,
 )
 from ccbench.results.schema import (
     SCHEMA_VERSION,
     Origin,
+    Row,
     arrow_schema,
     measurement_of,
     row_of,
@@ -49,13 +51,13 @@ from ccbench.units import plural
 
 LOCK_NAME = "lock"
 
-PROBE_NAME = ".ccbench-probe"
+PROBE_NAME = ".probe.0.tmp"
 
 PROBE_BYTES = 64 * 1024
-"""More than a case's file usually takes, so that a full disk shows before the first case is measured."""
+"""More than a case's line usually takes, so that a full disk shows before the first case is measured."""
 
-LEFTOVERS = (PROBE_NAME, f".{PROBE_NAME}.[0-9]*.tmp", f".{MANIFEST_NAME}.[0-9]*.tmp")
-"""Patterns of what is in a run folder for a moment, with the temporary names of write_atomically."""
+LEFTOVERS = ".*.[0-9]*.tmp"
+"""Pattern of the probe and of the temporary names of write_atomically."""
 
 DIGEST_KEY = "digest"
 """Entry of run.json: SHA-256 of the document without it."""
@@ -89,16 +91,15 @@ class RunFolder:
                 if is_new:
                     # Another run may have filled the folder between the first look and the lock.
                     _refuse_used(path)
-                (path / CASES_NAME).mkdir(exist_ok=True)
                 # What killed runs left half written; none of it is in use, since this run holds the lock.
-                for pattern in (*LEFTOVERS, f"{CASES_NAME}/.*.tmp"):
-                    for leftover in path.glob(pattern):
-                        leftover.unlink()
-                # Really write, as a case is written: permissions and quotas tell too little, and now nothing
-                # has been measured yet.
+                for leftover in path.glob(LEFTOVERS):
+                    leftover.unlink()
+                # Really write: permissions and quotas tell too little, and now nothing has been measured yet.
                 write_atomically(path / PROBE_NAME, b"\0" * PROBE_BYTES)
                 (path / PROBE_NAME).unlink()
                 self.describe()
+                self.problems = self._gathered() if has_cases(path) else ()
+                write_atomically(path / LOG_NAME, b"")
             except BaseException:
                 os.close(self._lock)
                 raise
@@ -135,20 +136,10 @@ class RunFolder:
 
     def describe(self, **entries: Any) -> None:
         """Add ``entries`` to run.json, for what is known only after the folder was made."""
-
-        def simpler(value: Any) -> object:
-            if is_dataclass(value) and not isinstance(value, type):
-                return asdict(value)
-            if isinstance(value, (set, frozenset)):
-                return sorted(value)
-            if isinstance(value, Mapping):
-                return dict(value)
-            return value.value if isinstance(value, Enum) else os.fspath(value)
-
         file = self.path / MANIFEST_NAME
         stated = {**self.manifest, **entries}
         try:
-            plain = json.loads(json.dumps(stated, default=simpler, allow_nan=False))
+            plain = json.loads(json.dumps(stated, default=_simpler, allow_nan=False))
             self.manifest = {**plain, DIGEST_KEY: digest_of(plain)}
             text = json.dumps(self.manifest, indent=2) + "\n"
         except (TypeError, ValueError) as error:
@@ -164,8 +155,8 @@ class RunFolder:
         prediction: Prediction | None,
         confidence: float = 0.95,
         origin: Origin | None = None,
-    ) -> Path:
-        """Store one case, whole or not at all, and return its file.
+    ) -> None:
+        """Store one case, whole or not at all.
 
         A case that still lacks rounds is not synced to the disk: it survives this process, whatever kills
         it, and the next round writes it again; only a power cut may cost it.
@@ -178,41 +169,63 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path}: this run folder was closed; open it again with resume"
             )
-        row = row_of(measurement, prediction, confidence, origin)
-        target = self.path / CASES_NAME / f"{row['case_id']}.parquet"
-        durable = origin is None and measurement.stop_reason != MORE_ROUNDS
+        line = as_line(row_of(measurement, prediction, confidence, origin))
+        log = self.path / LOG_NAME
         try:
-            with _cured(target):
-                write_atomically(target, as_parquet(row), durable)
+            with _cured(log):
+                end = log.stat().st_size
+                try:
+                    with open(log, "ab") as file:
+                        file.write(line)
+                        file.flush()
+                        if origin is None and measurement.stop_reason != MORE_ROUNDS:
+                            os.fsync(file.fileno())
+                except BaseException:
+                    with suppress(OSError):
+                        os.truncate(log, end)
+                    raise
         except RunFolderError as error:
-            if not (kept := len(list(target.parent.glob("*.parquet")))):
+            if not (kept := stored(self.path)[0].num_rows):
                 raise
             go_on = "import again" if origin else f"go on with --resume {self.path}"
             raise RunCutShort(
                 f"{error}; {plural(kept, 'case')} kept in {self.path}; then {go_on}"
             ) from error
-        return target
+
+    def _gathered(self) -> tuple[str, ...]:
+        """Put all cases into the table; return what is wrong with files, which are kept beside."""
+        table, problems = stored(self.path)
+        damaged = [
+            file
+            for file in cases_files(self.path)
+            if file.is_file() and any(line.startswith(f"{file}: ") for line in problems)
+        ]
+        for file in damaged:
+            shutil.copyfile(file, self.path / f"{file.name}.damaged")
+        if table.num_rows or problems:
+            write_atomically(self.path / TABLE_NAME, as_parquet(table))
+        for file in damaged:
+            if file.parent.name == EARLIER:
+                file.unlink()
+        return tuple(problems)
 
     def finished(self) -> dict[str, Status]:
-        """Cases that need no other attempt, by id; unreadable files count as not written."""
-        rows = self._stored(["case_id", "status", "stop_reason"])
-        done = (
-            row
-            for row in rows
+        """Cases that need no other attempt, by id; those that cannot be read count as not written."""
+        return {
+            row["case_id"]: Status(row["status"])
+            for row in self._rows("case_id", "status", "stop_reason")
             if FINISHED.get(row["status"], row["stop_reason"]) != row["stop_reason"]
-        )
-        return {row["case_id"]: Status(row["status"]) for row in done}
+        }
 
     def unfinished(self) -> dict[str, Measurement]:
         """Measurements that still lack rounds, by case id: what a resumed run adds to."""
-        rows = (row for row in self._stored() if row["stop_reason"] == MORE_ROUNDS)
+        rows = (row for row in self._rows() if row["stop_reason"] == MORE_ROUNDS)
         return {row["case_id"]: measurement_of(row) for row in rows}
 
-    def _stored(self, columns: Sequence[str] = NAMES) -> Iterator[Mapping[str, Any]]:
-
-        for path in (self.path / CASES_NAME).glob("*.parquet"):
-            with suppress(RunFolderError):
-                yield read_case(path).select(columns).to_pylist()[0]
+    def _rows(self, *columns: str) -> list[Row]:
+        table, _ = sensible(self.path, stored(self.path)[0])
+        rows: list[Row] = table.select(columns or table.column_names).to_pylist()
+        return rows
 
     def remove_if_empty(self) -> None:
         """Take the folder away when it never got a case: it would only be in the way of the next run.
@@ -220,16 +233,30 @@ class RunFolder:
         Whatever else somebody has put there meanwhile stays.
         """
         with suppress(OSError):
-            (self.path / CASES_NAME).rmdir()
-            (self.path / MANIFEST_NAME).unlink()
-            (self.path / LOCK_NAME).unlink()
-            self.path.rmdir()
+            if not (self.path / LOG_NAME).stat().st_size:
+                for name in (LOG_NAME, MANIFEST_NAME, LOCK_NAME):
+                    (self.path / name).unlink(missing_ok=True)
+                self.path.rmdir()
 
     def close(self) -> None:
-        """Release the lock; safe to call twice."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Write all cases as one table and release the lock; safe to call twice.
+
+        Where the disk refuses, or ``problems`` says of damage, the log stays: readers read it as well, and a
+        resumed run tries again.
+        """
+        if self._lock is None:
+            return
+        log, self.problems = self.path / LOG_NAME, ()
+        with suppress(OSError, MemoryError):
+            if log.stat().st_size:
+                table, problems = stored(self.path)
+                self.problems = tuple(problems)
+                if not problems:
+                    write_atomically(self.path / TABLE_NAME, as_parquet(table))
+            if not self.problems:
+                log.unlink()
+        os.close(self._lock)
+        self._lock = None
 
     def __enter__(self) -> RunFolder:
         return self
@@ -285,22 +312,31 @@ def read_manifest(file: Path) -> tuple[dict[str, Any], str]:
         return {}, f"cannot be read ({one_line(error)})"
 
 
+def _simpler(value: Any) -> object:
+    """What JSON has a form for in the place of ``value``. Raises TypeError."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.value if isinstance(value, Enum) else os.fspath(value)
+
+
 def _refuse_used(path: Path) -> None:
     """Refuse what holds more than a run leaves that was killed before it had a manifest.
 
     Nothing was measured then, and nothing can be resumed: the same command must work when it is given again.
     """
-    cases = path / CASES_NAME
     with _cured(path):
-        left = {file for pattern in (LOCK_NAME, *LEFTOVERS) for file in path.glob(pattern)}
-        used = {*path.iterdir()} - {file for file in left if file.is_file()}
-        if cases.is_dir() and not any(cases.iterdir()):
-            used -= {cases}
+        names = {file.name: file for file in path.iterdir()}
+        left = {LOCK_NAME, *(file.name for file in path.glob(LEFTOVERS))}
+        used = [name for name, file in names.items() if name not in left or not file.is_file()]
     if used:
         go_on = f", or go on with that run with --resume {path}"
         raise RunFolderError(
-            f"{path}: the folder is not empty (it holds {min(used).name!r}); give another name with -o"
-            f"{go_on if path / MANIFEST_NAME in used else ''}"
+            f"{path}: the folder is not empty (it holds {min(used)!r}); give another name with -o"
+            f"{go_on * (MANIFEST_NAME in used)}"
         )
 
 

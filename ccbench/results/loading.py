@@ -1,40 +1,29 @@
 """Reading runs: everything that can be read is, and everything that cannot is named.
 
-A file of one row costs milliseconds to open, whatever it holds. So the first reading of a run of thousands of
-cases leaves all of them in one file beside theirs. The cases' own files stay what counts: the one file says
-which of them it was made from (names, sizes and times of change), and is passed over as soon as one of them
-differs. Who cannot write it does without. Nobody but this module knows of it.
-
 Published results ship as one file per machine family; ``python -m benchmarks.publish`` makes them from a
 folder of logs.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccbench.documents import open_file, shipped_folder
+from ccbench.documents import shipped_folder
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.results.files import (
-    CASES_NAME,
     MANIFEST_NAME,
-    completed,
-    is_whole,
-    one_line,
-    read_row,
-    sealed,
-    write_atomically,
+    TABLE_NAME,
+    has_cases,
+    read_table,
+    sensible,
+    stored,
 )
 from ccbench.results.folder import read_manifest
 from ccbench.results.points import ORDER, Manifest, Point, points_of_table
-from ccbench.results.schema import SCHEMA_VERSION, arrow_schema
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
@@ -48,56 +37,8 @@ RESULTS = Path("results")
 LATEST = "latest"
 """Name of the newest of them."""
 
-GATHERED_NAME = "gathered.parquet"
-
-KEPT_NAME = "cases.parquet"
-"""Every case of a run that is kept with the project, in one file that stands for ``cases/``."""
-
-MADE_FROM_KEY = b"ccbench_made_from"
-
-FEWEST_CASES = 200
-"""Fewer files are read as quickly as one."""
-
-
-def made_from(files: Sequence[Path]) -> str:
-    """A digest of what these files are; it changes when one is written anew, comes or goes."""
-    digest = hashlib.sha256(str(SCHEMA_VERSION).encode())
-    for file in files:
-        status = file.stat()
-        digest.update(f"\0{file.name}\0{status.st_size}\0{status.st_mtime_ns}".encode())
-    return digest.hexdigest()
-
-
-def _gathered(path: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.Table | None:
-    """The rows of ``files`` from the one file of the run folder ``path``; None where that does not stand."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
-
-    try:
-        with open_file(path / GATHERED_NAME) as file:
-            content = file.read()
-        if not is_whole(content):
-            return None
-        with pq.ParquetFile(pa.BufferReader(content)) as parquet:
-            kept = parquet.schema_arrow.metadata or {}
-            if kept.get(MADE_FROM_KEY) != made_from(files).encode():
-                return None
-            table = parquet.read(columns=list(columns))
-    except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError):
-        return None  # it can be made again
-    return (
-        table if table.num_rows == len(files) and table.column_names == list(columns) else None
-    )
-
-
 DETAILS = ("rank_samples_seconds", "group_samples_seconds", "warmup_seconds", "skew_seconds")
 """Most of a run's bytes: samples beside those of the cases themselves."""
-
-MOST_READERS = 2
-"""Threads that read files: more of them wait for one another more than for the disk."""
-
-BATCH = 512
-"""Cases whose tables are put together at once: a table of one row takes many times the memory of its row."""
 
 
 @dataclass(frozen=True)
@@ -152,27 +93,21 @@ def load_run(path: Path | str, details: bool = True) -> Run:
     run folder at all.
     """
     path = named_run(path)
-    folder, kept = path / CASES_NAME, path / KEPT_NAME
-    if not path.is_dir() or not (folder.is_dir() or (path / MANIFEST_NAME).is_file()):
+    file = path / MANIFEST_NAME
+    if not file.exists() and not has_cases(path):
         raise RunFolderError(
-            f"{path}: not a run folder (no {MANIFEST_NAME} and no {CASES_NAME}/); "
+            f"{path}: not a run folder (no {MANIFEST_NAME} and no {TABLE_NAME}); "
             "name a folder that 'ccbench run' wrote, or a run of 'ccbench list runs'"
         )
-    document, reason = read_manifest(path / MANIFEST_NAME)
+    document, reason = read_manifest(file)
     manifest = Manifest(document)
-    how = "what it says now is shown" if document else "the cases are shown without it"
-    problems = [f"{path / MANIFEST_NAME}: {reason}; {how}"] if reason else []
-    details = details or manifest.at("suite", "verdict") not in (None, "speed")
-    columns = [name for name in arrow_schema().names if details or name not in DETAILS]
-    if kept.is_file():
-        return Run(path, manifest, load_rows(kept).select(columns), tuple(problems))
-    try:
-        files = sorted(folder.glob("*.parquet"))
-    except OSError as error:
-        raise RunFolderError(
-            f"{folder}: cannot be read ({error.strerror}); check its permissions"
-        ) from None
-    return Run(path, manifest, in_order(_rows(path, files, columns, problems)), tuple(problems))
+    shown_as = "what it says now is shown" if document else "the cases are shown without it"
+    table, unread = stored(path)
+    table, odd = sensible(path, table)
+    if not details and manifest.at("suite", "verdict") in (None, "speed"):
+        table = table.drop_columns(list(DETAILS))
+    named = [f"{file}: {reason}; {shown_as}"] if reason else []
+    return Run(path, manifest, in_order(table), (*named, *unread, *odd))
 
 
 def load_runs(paths: Iterable[Path | str], details: bool = True) -> list[Run]:
@@ -208,73 +143,6 @@ def named_run(name: Path | str, root: Path = RESULTS) -> Path:
             "with 'ccbench run quick'"
         )
     return root / names[0] if names else path
-
-
-def _rows(
-    path: Path, files: Sequence[Path], columns: Sequence[str], problems: list[str]
-) -> pa.Table:
-    """The rows of ``files``: from the one file of all where it stands, else from their own."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    many = len(files) >= FEWEST_CASES
-    if many and (gathered := _gathered(path, files, columns)) is not None:
-        return gathered
-    before = made_from(files) if many else ""
-    problems_before = len(problems)
-
-    def attempt(file: Path) -> Mapping[str, Any] | pa.Table | str:
-        try:
-            return read_row(file)
-        except RunFolderError as error:
-            return str(error)
-
-    schema = arrow_schema().remove_metadata()
-    tables = [schema.empty_table()]
-    with ThreadPoolExecutor(MOST_READERS) as pool:
-        for start in range(0, len(files), BATCH):
-            results = list(pool.map(attempt, files[start : start + BATCH]))
-            problems.extend(result for result in results if isinstance(result, str))
-            rows = [result for result in results if isinstance(result, Mapping)]
-            pages = [
-                result.replace_schema_metadata(None)
-                for result in results
-                if isinstance(result, pa.Table)
-            ]
-            tables += [
-                pa.concat_tables([pa.Table.from_pylist(rows, schema), *pages]).combine_chunks()
-            ]
-    table = pa.concat_tables(tables)
-    if many and len(problems) == problems_before:
-        with suppress(OSError, RunFolderError, MemoryError):
-            # A run that goes on may have changed its files while they were read.
-            if made_from(files) == before:
-                stated = table.replace_schema_metadata({MADE_FROM_KEY: before.encode()})
-                sink = pa.BufferOutputStream()
-                pq.write_table(stated, sink, compression="zstd")
-                write_atomically(
-                    path / GATHERED_NAME, sealed(sink.getvalue().to_pybytes()), False
-                )
-    return table.select(columns)
-
-
-def load_rows(file: Path) -> pa.Table:
-    """Many cases in one parquet file, with its further columns after those of ``SCHEMA``, in order.
-
-    Raises RunFolderError that names the file when it is truncated, foreign or of another schema.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(
-            pa.BufferReader(file.read_bytes()), page_checksum_verification=True
-        ) as parquet:
-            return in_order(completed(file, parquet.read()))
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        raise RunFolderError(
-            f"{file}: cannot be read ({one_line(error)}); make or install it again"
-        ) from None
 
 
 def in_order(table: pa.Table) -> pa.Table:
@@ -321,7 +189,7 @@ def server_names(folder: Path | None = None) -> tuple[str, ...]:
     Nothing takes them but by name: launches in graphs are beside others, and nothing was learned from them.
     """
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
     file = (folder or published_folder()) / SERVERS_FILE
     if not file.is_file():
@@ -341,14 +209,17 @@ def load_published(name: str, folder: Path | None = None) -> Run:
         raise UsageError(
             f"{PREFIX} {shown(name)} is not a machine with published results; {suggestion(name, names)}"
         )
-    table = load_rows(folder / (SERVERS_FILE if kind == SERVERS else f"{name}.parquet"))
+    file = folder / (SERVERS_FILE if kind == SERVERS else f"{name}.parquet")
+    table, problems = read_table(file)
+    if problems:
+        raise RunFolderError(f"{problems[0]}; install it again")
     if machine:
         table = table.filter([row == machine for row in table["machine"].to_pylist()])
     suite = {"name": f"{PREFIX}{name}"}
     # All servers together are of several machines: their devices tell those apart.
     place = machine or name.removeprefix(SERVERS)
     manifest = Manifest({"suite": suite, "machine": {"name": place}})
-    return Run(Path(f"{PREFIX}{name}"), manifest, table)
+    return Run(Path(f"{PREFIX}{name}"), manifest, in_order(table))
 
 
 def open_run(name: Path | str, details: bool = True) -> Run:

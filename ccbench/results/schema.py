@@ -1,4 +1,4 @@
-"""The columns of a case's parquet file, gathered from the values that declare them, and a case as a row of them.
+"""The columns of a run's table, gathered from the values that declare them, and a case as a row of them.
 
 What a row derives is derived here.
 
@@ -456,7 +456,7 @@ def _storable(value: Any) -> Any:
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:
-    """The measurement that a row of a case's file, as plain Python values, was written from."""
+    """The measurement that a row of a run, as plain Python values, was written from."""
     kept = {**_kept(Measurement, row), "status": Status(row["status"])}
     return Measurement(
         case=case_of(row),

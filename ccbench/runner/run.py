@@ -125,6 +125,8 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         visible, unclear = visible_part(topology)
         if unclear:
             keep_note(unclear, folder, progress)
+        for problem in folder.problems:
+            keep_note(problem, folder, progress)
         context = context_of(plan, options, visible)
         folder.describe(
             machine={"name": (context.gpus or topology).name},
@@ -144,7 +146,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         every = [*plan.cases, *further]
         outcome = run.all([case for case in every if case.case_id not in done], done)
         notes = tuple(note for note in folder.manifest["notes"] if note not in plan.notes)
-        return replace(outcome, verdict=suite.verdict, notes=notes)
+    return replace(outcome, verdict=suite.verdict, notes=(*notes, *folder.problems))
 
 
 def _not_started(case: Case, error: CcbenchError) -> Measurement:

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, cast
 
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
@@ -91,17 +92,20 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
     tmp_path: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = load_suite(bench.suite({"collective": ["all_reduce", "broadcast", "barrier"]}))
-    really_replace = os.replace
-    written = set()
+    opened = 0
 
-    def replace(source: Path, target: Path) -> None:
-        if target.parent.name == "cases":
-            written.add(target)
-        if len(written) > 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        really_replace(source, target)
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("os.replace", replace)
+    def open_log(file: Path, mode: str) -> IO[bytes]:
+        nonlocal opened
+        opened += 1
+        if opened > 2:
+            monkeypatch.setattr("os.fsync", full)
+            full()
+        return cast(IO[bytes], open(file, mode))
+
+    monkeypatch.setattr("ccbench.results.folder.open", open_log, raising=False)
     options = RunOptions(output=tmp_path / "out", machine="cpu-shared-memory")
     with pytest.raises(RunCutShort, match="the disk is full; free some space") as caught:
         run_suite(suite, options, Progress())
@@ -113,7 +117,7 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
     assert caught.value.exit_code == 5
     rows = rows_of(tmp_path / "out")
     assert [row["status"] for row in rows] == [Status.OK.value] * 2
-    assert not list((tmp_path / "out" / "cases").glob(".*"))
+    assert sorted(os.listdir(out)) == ["cases.log", "lock", "run.json"]
 
 
 def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(
@@ -140,26 +144,37 @@ def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(
     assert bench.end(process).code == 143
 
 
-def test_damaged_cases_are_named_the_rest_is_reported_and_resume_heals(bench: Bench) -> None:
+def test_damaged_cases_are_named_the_rest_is_reported_and_resume_heals(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbench.results.files.GROUP_CASES", 1)
     suite = bench.suite({"collective": ["all_reduce", "broadcast", "barrier", "all_gather"]})
     assert bench.here("run", suite, *QUIET, "-o", "out") == 0
     folder = bench.folder / "out"
-    cases = folder / "cases"
-    truncated, emptied, foreign, _ = sorted(cases.glob("*.parquet"))
-    never_ours = cases / "notes.parquet"
-    truncated.write_bytes(truncated.read_bytes()[:-100])
-    emptied.write_bytes(b"")
+    table, log, foreign = (
+        folder / name for name in ("cases.parquet", "cases.log", "cases/notes.parquet")
+    )
+    content = bytearray(table.read_bytes())
+    column = pq.ParquetFile(table).metadata.row_group(0).column(0)
+    content[column.data_page_offset + column.total_compressed_size - 3] ^= 4
+    table.write_bytes(content)
+    log.write_text("cut")
+    foreign.parent.mkdir()
     pq.write_table(pa.table({"x": [1, 2]}), foreign)
-    never_ours.write_text("not parquet at all")
     run = load_run(folder)
-    assert len(run.points) == 1
-    damaged = sorted([truncated, emptied, foreign, never_ours])
-    assert [Path(problem.partition(": ")[0]) for problem in sorted(run.problems)] == damaged
+    assert len(run.points) == 3
+    assert [Path(problem.partition(": ")[0]) for problem in run.problems] == [
+        log,
+        table,
+        foreign,
+    ]
     assert bench.here("report", "out", "--format", "md") == 0
     assert run.points[0].collective in (folder / "report" / "report.md").read_text()
-    never_ours.unlink()
     assert bench.here("run", suite, *QUIET, "--resume", "out") == 0
     assert len(rows_of(folder)) == 4
+    assert len(list(folder.glob("*.damaged"))) == 3
+    notes = json.loads((folder / "run.json").read_text())["notes"]
+    assert {*run.problems} <= {note.replace("out/", f"{folder}/") for note in notes}
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

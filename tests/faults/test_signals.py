@@ -29,8 +29,8 @@ def test_a_signal_keeps_what_was_measured_and_prints_it(
         time_limit="100 s",
     )
     process = bench.start_run(suite)
-    cases = bench.folder / "out" / "cases"
-    traces.wait_until(lambda: list(cases.glob("*.parquet")))
+    log = bench.folder / "out" / "cases.log"
+    traces.wait_until(lambda: log.exists() and log.stat().st_size)
     os.kill(process.pid, number)
     ended = bench.end(process)
     assert ended.code == code

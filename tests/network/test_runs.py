@@ -16,6 +16,7 @@ from ccbench.backends.mpi import BACKEND as MPI
 from ccbench.backends.mpi.library import MpiLibrary, installed
 from ccbench.machine.mpi import OPEN_MPI, as_root
 from ccbench.results import load_run
+from ccbench.results.files import has_cases
 from tests.faults.conftest import rows_of
 
 from .namespaces import AGENT_VARIABLE, Network
@@ -155,7 +156,7 @@ def test_a_link_cut_in_a_run_is_a_timeout_and_what_was_measured_stays(
     folder = tmp_path / "run"
     process = started(network, ccbench(file, folder, "--launch", plain("h0,h1")))
     deadline = time.monotonic() + SECONDS
-    while not list(folder.glob("cases/*.parquet")):
+    while not (has_cases(folder) and rows_of(folder)):
         assert time.monotonic() < deadline, "no case was finished"
         assert process.poll() is None, said(process)
         time.sleep(0.05)

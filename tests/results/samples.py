@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.groups import Pair
 from ccbench.model import Prediction
-from ccbench.results import Manifest, Run, arrow_schema
+from ccbench.results import Manifest, Run, RunFolder, arrow_schema
 from ccbench.results.loading import in_order
 
 CASE = Case("smoke", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
@@ -68,6 +69,15 @@ def failed(
     """A measurement that has nothing but a status and a reason."""
     case = replace(CASE, size_bytes=size_bytes, count=size_bytes // 4)
     return Measurement(case, status, detail=detail)
+
+
+def left_by_a_kill(path: Path, *all_measured: Measurement) -> Path:
+    """A run folder whose run never closed it."""
+    with RunFolder.create(path.with_name("open"), {}) as folder:
+        for measurement in all_measured:
+            folder.write(measurement, PREDICTION)
+        shutil.copytree(folder.path, path)
+    return path
 
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from ccbench.cases.measurement import Status
 from ccbench.errors import RunFolderError
 from ccbench.results import SCHEMA_VERSION, RunFolder, load_run, new_folder
 
-from .samples import CASE, PREDICTION, failed, measured
+from .samples import CASE, PREDICTION, failed, left_by_a_kill, measured
 
 MANIFEST = {"suite": "smoke", "machine": {"name": "box"}}
 
@@ -97,10 +99,9 @@ def test_a_disk_that_fills_up_leaves_finished_cases_whole_and_no_temporary(
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
             with pytest.raises(
-                RunFolderError, match=r"cases/.*\.parquet: .*disk is full; free some space"
+                RunFolderError, match=r"cases\.log: .*disk is full; free some space"
             ):
                 folder.write(measured(2048), PREDICTION)
-        assert len(os.listdir(folder.path / "cases")) == 1
         run = load_run(folder.path)
         assert run.problems == ()
         assert [point.size_bytes for point in run.points] == [1024]
@@ -109,7 +110,7 @@ def test_a_disk_that_fills_up_leaves_finished_cases_whole_and_no_temporary(
 
 
 def test_writing_to_a_folder_that_was_deleted_says_so(folder: RunFolder) -> None:
-    (folder.path / "cases").rmdir()
+    shutil.rmtree(folder.path)
     with pytest.raises(RunFolderError, match="folder is gone"):
         folder.write(measured(), None)
 
@@ -130,6 +131,7 @@ def test_two_writers_never_share_a_folder(folder: RunFolder) -> None:
 
 KILLED = """
 import itertools, os, signal, sys
+import pandas, pyarrow.parquet  # once, not in every child
 from ccbench.results import RunFolder
 
 for number in itertools.count():
@@ -170,16 +172,15 @@ def test_a_run_that_is_killed_before_its_manifest_can_be_given_again(tmp_path: P
             resumed += 1
         else:
             RunFolder.create(path, MANIFEST).close()
-        assert sorted(os.listdir(path)) == ["cases", "lock", "run.json"]
+        assert sorted(os.listdir(path)) == ["lock", "run.json"]
     assert 0 < resumed < killed
 
 
 def test_a_resume_that_is_killed_anywhere_can_be_given_again(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
-        folder.write(measured(1024), None)
+    left_by_a_kill(tmp_path / "run", measured(1024))
     assert killed_before_each_change(tmp_path, "resume", "(f'{root}/run',)") >= 8
     RunFolder.resume(tmp_path / "run").close()
-    assert sorted(os.listdir(tmp_path / "run")) == ["cases", "lock", "run.json"]
+    assert sorted(os.listdir(tmp_path / "run")) == ["cases.parquet", "lock", "run.json"]
     assert len(load_run(tmp_path / "run").points) == 1
 
 
@@ -198,14 +199,59 @@ def test_resume_knows_what_is_finished_and_clears_leftovers(tmp_path: Path) -> N
                 measured(1024) if status == Status.OK else failed(2048 * (index + 1), status)
             )
             folder.write(measurement, None)
-        (folder.path / "cases" / "0123456789abcdef.parquet").write_bytes(b"PAR1 cut")
-        (folder.path / "cases" / ".x.parquet.1.tmp").write_bytes(b"half")
+        (folder.path / ".cases.parquet.1.tmp").write_bytes(b"half")
     with RunFolder.resume(tmp_path / "run") as folder:
         finished = folder.finished()
-        assert not list((folder.path / "cases").glob(".*"))
+        assert not list(folder.path.glob(".*"))
     written = {point.case_id: point.status for point in load_run(tmp_path / "run").points}
     assert sorted(finished.values()) == [Status.OK, Status.UNSUPPORTED, Status.WRONG]
     assert all(written[case_id] == status for case_id, status in finished.items())
+
+
+def test_a_changed_line_is_named_and_kept_beside_by_who_resumes(tmp_path: Path) -> None:
+    path = left_by_a_kill(tmp_path / "run", measured(1024), measured(2048), measured(4096))
+    log = path / "cases.log"
+    content = log.read_bytes().replace(b'"size_bytes":2048', b'"size_bytes":2049')
+    log.write_bytes(content)
+    with RunFolder.resume(path) as folder:
+        assert len(folder.finished()) == 2
+        (problem,) = folder.problems
+        assert problem.startswith(f"{log}: line 2 was changed after it was written")
+    assert (path / "cases.log.damaged").read_bytes() == content
+    assert load_run(path).problems == folder.problems == ()
+
+
+def test_a_line_changed_while_a_run_goes_on_is_named_at_its_end_and_stays(
+    tmp_path: Path,
+) -> None:
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        folder.write(measured(1024), None)
+        log = folder.path / "cases.log"
+        log.write_bytes(log.read_bytes().replace(b"all_reduce", b"all-reduce"))
+        folder.write(measured(2048), None)
+    run = load_run(folder.path)
+    assert folder.problems == run.problems
+    assert run.problems[0].startswith(f"{log}: line 1 was changed")
+    assert [point.size_bytes for point in run.points] == [2048]
+
+
+def test_a_damaged_table_is_kept_beside_and_what_can_be_read_of_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbench.results.files.GROUP_CASES", 1)
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        for size in (1024, 2048, 4096):
+            folder.write(measured(size), PREDICTION)
+    file = folder.path / "cases.parquet"
+    content = bytearray(file.read_bytes())
+    column = pq.ParquetFile(file).metadata.row_group(0).column(0)
+    content[column.data_page_offset + column.total_compressed_size - 3] ^= 4
+    file.write_bytes(content)
+    with RunFolder.resume(folder.path) as folder:
+        assert len(folder.finished()) == 2
+        assert folder.problems[0].startswith(f"{file}: row group 1 was changed")
+    assert (folder.path / "cases.parquet.damaged").read_bytes() == content
+    assert load_run(folder.path).problems == ()
 
 
 def test_resuming_something_else_is_refused(tmp_path: Path) -> None:

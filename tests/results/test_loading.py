@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -20,11 +19,11 @@ from ccbench.cli import main
 from ccbench.columns import Column
 from ccbench.errors import RunFolderError
 from ccbench.results import SCHEMA, RunFolder, load_run
-from ccbench.results.files import as_parquet, read_case
+from ccbench.results.files import as_line
 from ccbench.results.loading import named_run, runs_of
-from ccbench.results.schema import arrow_schema, measurement_of, row_of
+from ccbench.results.schema import measurement_of, row_of
 
-from .samples import PREDICTION, failed, measured, measurements
+from .samples import PREDICTION, failed, left_by_a_kill, measured, measurements
 
 DEFAULTS = {axis.name: axis.default for axis in SETTINGS}
 
@@ -41,13 +40,13 @@ def _written(path: Path, *all_measured: Measurement) -> Path:
 def test_any_measurement_comes_back_as_it_was(
     measurement: Measurement, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = _written(tmp_path_factory.mktemp("any") / "run", measurement)
-    assert load_run(path).problems == ()
-    (file,) = (path / "cases").iterdir()
-    stored = read_case(file)
-    # What stands beside the pages, and what any other reader finds in them.
-    assert json.dumps(stored.to_pylist()) == json.dumps(pq.read_table(file).to_pylist())
-    (row,) = stored.to_pylist()
+    with RunFolder.create(tmp_path_factory.mktemp("any") / "run", {}) as folder:
+        folder.write(measurement, PREDICTION)
+        logged = load_run(folder.path)
+    closed = load_run(folder.path)
+    assert logged.problems == closed.problems == ()
+    (row,) = closed.table.to_pylist()
+    assert json.dumps(logged.table.to_pylist()) == json.dumps([row])
     assert measurement_of(row) == measurement
     assert row["case_id"] == measurement.case.case_id
     assert row["bottleneck"] == PREDICTION.bottleneck
@@ -67,96 +66,55 @@ def test_text_that_utf8_cannot_hold_costs_its_odd_characters_only(
     assert run.table["detail"][0].as_py() == "died" + "?" * len(lost)
 
 
+@pytest.fixture(params=["cases.log", "cases.parquet"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """What cases of 1024 and 2048 bytes are in: of a run that was killed, and of one that was closed."""
+    path = left_by_a_kill(tmp_path / "run", measured(1024), failed(2048))
+    if request.param == "cases.parquet":
+        RunFolder.resume(path).close()
+    return Path(path / request.param)
+
+
 @pytest.mark.exhaustive
-def test_a_file_cut_at_any_byte_is_named_and_the_rest_loads(tmp_path: Path) -> None:
-    path = _written(tmp_path / "run", measured(1024), failed(2048))
-    (victim,) = [
-        path / "cases" / f"{point.case_id}.parquet"
-        for point in load_run(path).points
-        if point.status is Status.FAILED
-    ]
-    content = victim.read_bytes()
-    alone = tmp_path / "active_group" / "cases" / victim.name
-    alone.parent.mkdir(parents=True)
-    for end in range(len(content)):
-        alone.write_bytes(content[:end])
-        with pytest.raises(RunFolderError, match=victim.name):
-            read_case(alone)
-    victim.write_bytes(content[: len(content) // 2])
-    run = load_run(path)
-    assert [point.size_bytes for point in run.points] == [1024]
-    assert len(run.problems) == 1
-    assert victim.name in run.problems[0]
-
-
-def test_a_flipped_bit_in_a_page_is_found(tmp_path: Path) -> None:
-    path = _written(tmp_path / "run", measured(1024))
-    (file,) = (path / "cases").glob("*.parquet")
-    meta = pq.ParquetFile(file).metadata.row_group(0)
-    column = next(
-        meta.column(index)
-        for index in range(meta.num_columns)
-        if meta.column(index).path_in_schema.startswith("samples_seconds")
-    )
-    content = bytearray(file.read_bytes())
-    content[column.data_page_offset + column.total_compressed_size - 3] ^= 4
-    file.write_bytes(bytes(content))
-    run = load_run(path)
-    assert len(run.points) == 0
-    assert file.name in run.problems[0]
+def test_a_file_cut_anywhere_is_named_and_whole_lines_load(file: Path) -> None:
+    content = file.read_bytes()
+    for end in range(0, len(content), 41):
+        file.write_bytes(content[:end])
+        run = load_run(file.parent)
+        lines = content[:end].count(b"\n") if file.suffix == ".log" else 0
+        assert len(run.points) == lines
+        assert [problem.startswith(f"{file}: ") for problem in run.problems] == [True] * bool(
+            end or (not lines and file.suffix != ".log")
+        )
 
 
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_flipped_bit_anywhere_in_a_case_changes_no_figure_unnamed(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+def test_a_flipped_bit_anywhere_changes_no_figure_unnamed(
+    file: Path, data: st.DataObject
 ) -> None:
-    path = _written(tmp_path_factory.mktemp("bit") / "run", measured(1024))
-    (file,) = (path / "cases").glob("*.parquet")
-    before, content = load_run(path), bytearray(file.read_bytes())
-    # Half of the places in the footer and what precedes it, where no page's checksum reaches.
-    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    place = data.draw(
-        st.integers(0, len(content) - 1) | st.integers(footer - 100, len(content) - 1)
-    )
-    content[place] ^= 1 << data.draw(st.integers(0, 7))
-    file.write_bytes(bytes(content))
-    run = load_run(path)
+    before, content = load_run(file.parent), file.read_bytes()
+    # Half of the places in the end: the footer and what precedes it, where no page's checksum reaches.
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little") % len(content)
+    last = len(content) - 1
+    place = data.draw(st.integers(0, last) | st.integers(max(0, footer - 100), last))
+    changed = bytearray(content)
+    changed[place] ^= 1 << data.draw(st.integers(0, 7))
+    file.write_bytes(changed)
+    run = load_run(file.parent)
+    file.write_bytes(content)
     if run.problems:
-        assert file.name in run.problems[0]
+        assert run.problems[0].startswith(f"{file}: ")
     else:
         assert run.table.equals(before.table)
 
 
-def test_a_short_row_is_read_without_its_pages_and_a_long_one_from_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    many = replace(
-        measured(2048), samples_seconds=(1e-4 / 3,) * 10_000, round_samples=(10_000,)
-    )
-    path = _written(tmp_path / "run", measured(1024), many)
-    opened: list[int] = []
-    really = pq.ParquetFile
-
-    def parquet_file(source: pa.BufferReader, **options: object) -> pq.ParquetFile:
-        opened.append(source.size())
-        return really(source, **options)
-
-    monkeypatch.setattr(pq, "ParquetFile", parquet_file)
-    run = load_run(path)
-    assert [len(point.samples_seconds) for point in run.points] == [
-        len(measured(1024).samples_seconds),
-        10_000,
-    ]
-    assert opened == [(path / "cases" / f"{many.case.case_id}.parquet").stat().st_size]
-
-
-def test_other_tools_read_a_case_with_its_digest_and_what_they_write_is_read(
+def test_other_tools_read_a_table_with_its_digest_and_what_they_write_is_read(
     tmp_path: Path,
 ) -> None:
     path = _written(tmp_path / "run", measured(1024))
-    (file,) = (path / "cases").glob("*.parquet")
-    assert pd.read_parquet(path / "cases")["size_bytes"].tolist() == [1024]
+    file = path / "cases.parquet"
+    assert pd.read_parquet(file)["size_bytes"].tolist() == [1024]
     before = load_run(path)
     pq.write_table(pq.read_table(file), file)
     after = load_run(path)
@@ -220,12 +178,11 @@ def test_a_row_that_makes_no_sense_is_named_and_the_rest_is_shown_and_resumed(
 ) -> None:
     path = _written(tmp_path / "run", measured(1024), measured(2048))
     row = {**row_of(measured(4096), PREDICTION, 0.95), **changes}
-    file = path / "cases" / f"{row['case_id']}.parquet"
-    file.write_bytes(as_parquet(row))
+    (path / "cases.log").write_bytes(as_line(row))
     run = load_run(path)
     assert [point.size_bytes for point in run.points] == [1024, 2048]
     (problem,) = run.problems
-    assert problem.startswith(f"{file}: ")
+    assert problem.startswith(f"{path}: case {row['case_id']}: ")
     assert words in problem
     assert problem.endswith("; use the ccbench that wrote it, or measure that case again")
     with RunFolder.resume(path) as folder:
@@ -233,17 +190,17 @@ def test_a_row_that_makes_no_sense_is_named_and_the_rest_is_shown_and_resumed(
         assert folder.unfinished() == {}
 
 
-def test_a_report_names_the_file_of_a_pair_that_is_none_and_shows_the_rest(
+def test_a_report_names_the_case_of_a_pair_that_is_none_and_shows_the_rest(
     tmp_path: Path,
 ) -> None:
     path = _written(tmp_path / "run", measured(1024), measured(2048))
     row = {**row_of(measured(4096), PREDICTION, 0.95), "pair": "0=>1"}
-    (path / "cases" / f"{row['case_id']}.parquet").write_bytes(as_parquet(row))
+    (path / "cases.log").write_bytes(as_line(row))
     with pytest.raises(SystemExit):
         main(["report", str(path), "--format", "md", "-o", str(tmp_path / "out")])
     report = (tmp_path / "out" / "report.md").read_text()
     assert "2 of 2 cases" in report
-    assert f"{row['case_id']}.parquet: '0=&gt;1' is no pair of ranks" in report
+    assert f"case {row['case_id']}: '0=&gt;1' is no pair of ranks" in report
 
 
 def _foreign(path: Path, **metadata: str) -> None:
@@ -258,22 +215,22 @@ def _foreign(path: Path, **metadata: str) -> None:
             lambda path: _foreign(path, ccbench_schema_version="0"),
             "schema version is 0, expected 1;",
         ),
-        (lambda path: _foreign(path, ccbench_schema_version="1"), "column suite is not string"),
+        (lambda path: _foreign(path, ccbench_schema_version="1"), "column suite is missing"),
         (lambda path: path.write_bytes(b""), "cannot be read"),
         (lambda path: path.write_text("size,time\n1,2\n"), "cannot be read"),
-        (os.mkfifo, "not a regular file"),
-        (Path.mkdir, "not a regular file"),
+        (os.mkfifo, "a pipe or a device and no file"),
+        (Path.mkdir, "Is a directory"),
     ],
 )
-def test_a_file_that_is_no_case_is_named_and_the_rest_loads(
+def test_a_file_that_is_no_table_is_named_and_the_rest_loads(
     tmp_path: Path, spoil: Callable[[Path], object], words: str
 ) -> None:
-    path = _written(tmp_path / "run", measured(1024))
-    spoil(path / "cases" / "odd.parquet")
+    path = left_by_a_kill(tmp_path / "run", measured(1024))
+    spoil(path / "cases.parquet")
     run = load_run(path)
     assert len(run.points) == 1
     assert len(run.problems) == 1
-    assert "odd.parquet" in run.problems[0]
+    assert str(path) in run.problems[0]
     assert words in run.problems[0]
 
 
@@ -283,27 +240,35 @@ def test_a_file_that_is_older_than_a_column_has_a_settings_default_or_null(
 ) -> None:
     # An older file lacks nothing that a case must have that is ok.
     path = _written(tmp_path / "run", measured(1024, status=Status.WRONG))
-    (file,) = (path / "cases").glob("*.parquet")
+    file = path / "cases.parquet"
+    before = load_run(path)
     table = pq.read_table(file)
     pq.write_table(table.drop_columns([column.name]), file)
     run = load_run(path)
     if column.name in DEFAULTS or column.null_when:
         assert run.table[column.name].to_pylist() == [DEFAULTS.get(column.name)]
-        assert run.points[0].case_id == file.stem
+        assert run.points[0].case_id == before.points[0].case_id
     else:
-        kind = arrow_schema().field(column.name).type
-        assert run.problems == (
-            f"{file}: column {column.name} is not {kind}; measure that case again",
-        )
+        (problem,) = run.problems
+        assert f": column {column.name} is missing; " in problem
 
 
-def test_a_case_under_another_cases_name_is_not_counted_twice(tmp_path: Path) -> None:
+def test_files_of_one_case_each_are_read_and_gone_on_with(tmp_path: Path) -> None:
     path = _written(tmp_path / "run", measured(1024))
-    (file,) = (path / "cases").glob("*.parquet")
-    (path / "cases" / "copy.parquet").write_bytes(file.read_bytes())
+    (path / "cases").mkdir()
+    (path / "cases.parquet").rename(path / "cases" / "a.parquet")
+    (path / "cases" / "b.parquet").write_bytes(b"PAR1 cut")
     run = load_run(path)
-    assert len(run.points) == 1
-    assert "copy.parquet" in run.problems[0]
+    assert len(run.points) == len(run.problems) == 1
+    with RunFolder.resume(path) as folder:
+        assert folder.problems == run.problems
+        folder.write(measured(1024, seconds=0.5), PREDICTION)
+        folder.write(measured(2048), PREDICTION)
+    again = load_run(path)
+    assert again.problems == ()
+    assert [point.size_bytes for point in again.points] == [1024, 2048]
+    assert (again.points[0].median_seconds or 0) > 0.4
+    assert (path / "b.parquet.damaged").read_bytes() == b"PAR1 cut"
 
 
 @pytest.mark.parametrize("text", ["", '{"suite"', "[1]", "[" * 100_000, "\udcff"])

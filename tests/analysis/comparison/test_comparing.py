@@ -143,8 +143,7 @@ def test_a_prediction_of_a_case_that_could_not_be_read_never_passes(tmp_path: Pa
         for place in (0, 1):
             folder.write(measured(case(place), rounds(1e-5)), PREDICTION)
     assert compare_with_model(path).exit_code == 0
-    file = next((path / "cases").glob("*.parquet"))
-    file.write_bytes(file.read_bytes()[:-100])
+    (path / "cases.log").write_text("cut")
     assert compare_with_model(path).exit_code == 3
 
 

@@ -202,4 +202,4 @@ def test_without_a_gpu_one_sentence_says_what_is_missing(
     assert (
         "backend nccl: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in printed
     )
-    assert not (tmp_path / "run" / "cases").exists()
+    assert not (tmp_path / "run").exists()

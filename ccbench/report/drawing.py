@@ -173,7 +173,13 @@ def page_picture(figure: Figure, name: str) -> str:
             short = re.sub(r"(\.\d\d)\d+", r"\1", part.attrib[name])
             part.set(name, re.sub(r"rotate\(-?0 [^)]*\)", "", short))
         if "style" in part.attrib:
-            part.set("style", _page_style(part.attrib["style"]))
+            style = re.sub(MATPLOTLIBS_OWN, "", part.attrib["style"])
+            part.set(
+                "style",
+                re.sub(
+                    "#[0-9a-f]{6}", lambda colour: PAGE_COLOURS.get(colour[0], colour[0]), style
+                ),
+            )
         part.text, part.tail = ((text or "").strip() or None for text in (part.text, part.tail))
     return ElementTree.tostring(root, encoding="unicode")
 
@@ -187,15 +193,10 @@ PAGE_COLOURS = {
     "#ffffff": "var(--paper)",
     EMPTY: "var(--panel)",
 }
+"""A page's colours in place of matplotlib's. Where a style says nothing, texts and lines are of the page's ink."""
 
-
-def _page_style(style: str) -> str:
-    """Return a style of matplotlib's with a page's letters and colours in place of its own.
-
-    Every text and line is of the page's ink where its style says nothing else.
-    """
-    style = re.sub(r"font-family: [^;]*; |(?<=:) |(?<=;) |; stroke-linecap: square", "", style)
-    return re.sub("#[0-9a-f]{6}", lambda found: PAGE_COLOURS.get(found[0], found[0]), style)
+MATPLOTLIBS_OWN = r"font-family: [^;]*; |(?<=:) |(?<=;) |; stroke-linecap: square"
+"""Parts of a style that a page has of its own."""
 
 
 def tip_texts(figure: Figure, name: str) -> list[str]:

@@ -22,12 +22,12 @@ from ccbench.cli.output import as_json, print_json, say
     "--holdout",
     is_flag=True,
     help="Also learn and calibrate: without each system, without each generation of GPUs, and on every other "
-    "size of each machine; errors on the rest. Takes minutes.",
+    "size of each machine; errors on the rest. Takes half an hour.",
 )
 @click.option(
     "--learn",
     is_flag=True,
-    help="Learn the model's levels and intervals from the healthy logs, and write them into this checkout.",
+    help="Learn the model's levels and intervals from the healthy logs, and write them into this checkout. Takes a quarter of an hour.",
 )
 @as_json
 def score(manifest: Path | None, holdout: bool, learn: bool, as_json: bool) -> int:
@@ -35,9 +35,9 @@ def score(manifest: Path | None, holdout: bool, learn: bool, as_json: bool) -> i
 
     Without it the published results that ship are taken, so that anybody can repeat the figures.
 
-    Nothing is fitted, unless --holdout asks how good fits would be; but some levels of the model were learned
-    from published logs, and a notice says how many of these they are. Logs that are not known to be healthy
-    are listed apart; logs that cannot be modelled are listed with the reason.
+    Nothing is fitted, unless --holdout asks how good fits would be; the model's levels were learned from the
+    published results. Logs that are not known to be healthy are listed apart; logs that cannot be modelled are
+    listed with the reason.
     """
     from benchmarks.score.document import document
     from benchmarks.score.logs import LogPoints, points_of

@@ -27,7 +27,8 @@ from ccbench.cli.output import as_json, print_json, say
 @click.option(
     "--learn",
     is_flag=True,
-    help="Learn the model's levels and intervals from the healthy logs, and write them into this checkout. Takes a quarter of an hour.",
+    help="Learn the model's levels and intervals from the healthy logs, and write them into this checkout. "
+    "Takes a quarter of an hour.",
 )
 @as_json
 def score(manifest: Path | None, holdout: bool, learn: bool, as_json: bool) -> int:

@@ -734,7 +734,7 @@ def regime_verdict(
     of = plural(typical.systems, "healthy system")
     if seconds < low:
         reason = f"as fast: {typical.as_fast or 'none'} of {of}"
-        word = SpeedWord.NORMAL if typical.as_fast else SpeedWord.FAST
+        word = SpeedWord.FAST if typical.unknown_speed else SpeedWord.NORMAL
         return replace(verdict, word=word, reason=reason)
     if typical.alike < FEWEST_ALIKE:
         name, ratio = typical.nearest

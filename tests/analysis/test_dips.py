@@ -90,6 +90,7 @@ def test_one_published_log_that_is_called_healthy_has_a_dip_and_the_others_have_
     }
     called = {file for file, health, dips in logs if dips and health is False}
     assert called == {
+        "b200_16g_2n_all_gather_gke_dranet.txt",
         "a100pcie_2g_2n_all_reduce_sys_293.txt",
         "h100sxm_16g_2n_all_reduce_dgxpair.txt",
     }

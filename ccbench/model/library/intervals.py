@@ -65,6 +65,9 @@ GAPS = {"latency": 5.0, "middle": 5.0, "large": 1.75}
 the published logs show less, but for one. Chosen with these logs in view; ``false_alarms`` counts what it
 leaves. From it on what none of the known systems shows counts too, even where they are too few for ALARM."""
 
+NEARLY = 1.25
+"""Small and middle sizes of the fastest known systems vary by as much with what nobody states: launches, proxies."""
+
 FEWEST_SYSTEMS = 8
 """With fewer nothing is said."""
 
@@ -131,6 +134,7 @@ class Typicality:
     that are at least as slow, or as fast, for their prediction; times the number of regimes that were looked
     at (Bonferroni), at most 1. as_slow, as_fast: how many of ``systems`` are, whatever their weights. alike:
     how many of them have the same nodes, network and links. nearest: name and ratio of the one most alike.
+    fastest: the least ratio of all.
     """
 
     regime: str
@@ -143,6 +147,12 @@ class Typicality:
     origin: str
     alike: int
     nearest: tuple[str, float]
+    fastest: float
+
+    @property
+    def unknown_speed(self) -> bool:
+        """True if it is faster than every known system; where latency rules by more than NEARLY."""
+        return self.ratio < self.fastest / (1.0 if self.regime == "large" else NEARLY)
 
     @property
     def slow(self) -> bool:
@@ -392,6 +402,7 @@ def _typicality(
             _origin(kind, there),
             len(_alike(kind, there)),
             (there[near].name, float(np.exp(their_medians[near]))),
+            float(np.exp(their_medians.min())),
         )
     return by_regime
 

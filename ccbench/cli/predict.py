@@ -187,8 +187,12 @@ def _write_gates(
             "--gate-file: holds intervals of what a library on GPUs chooses by itself; leave --algorithm, "
             "--protocol and --model out, and name the GPUs' own machine, such as hgx-h100"
         )
+    # A size below one element of every rank's block is rounded down to none.
+    sized = [point for point in points if point["size_bytes"]]
+    if not sized:
+        raise UsageError("--gate-file: every size is rounded down to 0 B; name larger --sizes")
     gates = []
-    for point in points:
+    for point in sized:
         of = "calibrated" if "calibrated_seconds" in point else "predicted"
         times = {f"{edge}_seconds": point[f"{of}_{edge}_seconds"] for edge in EDGES}
         times = {"predicted_seconds": point[f"{of}_seconds"], **times}

@@ -183,7 +183,9 @@ def _readable(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
             say(f"check: reading {place_of(path)}")
         read.append(path)
     if not read:
-        raise UsageError("; ".join(unread))
+        raise UsageError(
+            "; ".join(unread) or "nothing there is what a tool printed; name a log"
+        )
     return read, unread
 
 

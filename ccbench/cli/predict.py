@@ -33,6 +33,8 @@ Point = dict[str, Any]
 
 OWN = "schedule"
 LIBRARY = "nccl"
+ANOTHER_LIBRARY = "a collective library"
+"""Ascend's, which is priced with the algorithms and constants of NCCL."""
 
 
 @click.command(short_help="Price collectives on a machine without running them.")
@@ -187,8 +189,12 @@ def _write_gates(
             "--gate-file: holds intervals of what a library on GPUs chooses by itself; leave --algorithm, "
             "--protocol and --model out, and name the GPUs' own machine, such as hgx-h100"
         )
+    # A size below one element of every rank's block is rounded down to none.
+    sized = [point for point in points if point["size_bytes"]]
+    if not sized:
+        raise UsageError("--gate-file: every size is rounded down to 0 B; name larger --sizes")
     gates = []
-    for point in points:
+    for point in sized:
         of = "calibrated" if "calibrated_seconds" in point else "predicted"
         times = {f"{edge}_seconds": point[f"{of}_{edge}_seconds"] for edge in EDGES}
         times = {"predicted_seconds": point[f"{of}_seconds"], **times}
@@ -319,7 +325,7 @@ def cluster_points(
         request = query.of_library(cluster.ranks)
         by = "RCCL" if cluster.system.is_amd else "NCCL"
         if cluster.system.intra is Intra.HCCS:
-            by = "a collective library"  # of Ascend's own, with the algorithms of NCCL
+            by = ANOTHER_LIBRARY
         return by, [
             _library_point(point) | {"nccl_seconds": seconds}
             for point, seconds in zip(
@@ -418,7 +424,9 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     # Rates are of the time that is the best known: calibrated where the machine was.
     best = "calibrated_" if calibrated else ""
 
-    own = f"{by if by in ('NCCL', 'RCCL') else 'library'}'s own"
+    # Of Ascend's library no constants are published: there NCCL's are told, and named.
+    theirs = {"NCCL": "NCCL", "RCCL": "RCCL", ANOTHER_LIBRARY: "NCCL"}
+    own = f"{theirs.get(by, 'library')}'s own"
     word = partial(ShownColumn, right=False, absent="")
     seconds = partial(ShownColumn, form=format_seconds, absent="")
     # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.

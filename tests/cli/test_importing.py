@@ -144,6 +144,7 @@ def test_a_folder_gives_its_logs_and_not_its_runs_descriptions_or_binary_files(
         "note: 1 run folder passed over: use 'ccbench report' or 'ccbench compare'"
     ]
     assert ccbench("check", "logs/manifest.yaml", "-o", "none").code == 3
+    assert "nothing there is what a tool printed" in ccbench("check", "logs/runs").refused.err
 
 
 def test_a_long_import_says_how_far_it_is(

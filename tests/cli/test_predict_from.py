@@ -170,3 +170,10 @@ def test_a_calibration_of_another_driver_is_told(
     ).done
     note = "was measured with driver 550.54, and this host has 570.86; drivers and libraries may have changed"
     assert (note in ended.err) is noted
+
+
+def test_the_constants_beside_a_prediction_for_ascend_are_said_to_be_nccls(
+    ccbench: Command,
+) -> None:
+    asked = "predict --machine ascend-910b --collective all_reduce --sizes 1KiB"
+    assert "\nNCCL's own: by the constants" in ccbench(*asked.split()).out

@@ -8,6 +8,7 @@ all_reduces of ``pcie_boxes.yaml``. A box is left out as a whole. Constants of a
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -176,4 +177,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(__doc__)
     main()

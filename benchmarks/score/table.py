@@ -28,6 +28,7 @@ from benchmarks.score.validation import (
     held_out_systems,
     residuals_of,
 )
+from ccbench.cli.output import say
 from ccbench.model.library.intervals import Residuals, kind_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "accuracy.md"
@@ -39,7 +40,7 @@ HEAD = "systems | points | median | to 32 KiB | to 32 MiB | above | in 80 % | in
 def main() -> None:
     """Replace what stands between the two marks."""
     joined = beside_pcie(published_logs())
-    taught = folds(joined, system_key, _say, fit_beside_pcie, machine_key)
+    taught = folds(joined, system_key, say, fit_beside_pcie, machine_key)
     tested = held_out_systems(taught)
     on_pcie = pcie.left_out(pcie.observed())
     head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
@@ -95,9 +96,7 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(__doc__)
     main()

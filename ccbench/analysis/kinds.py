@@ -94,7 +94,8 @@ def _machines_with(model: str, nodes: int, ranks: int) -> Sequence[str]:
         if is_card(model) and "MIG" not in model
         else []
     )
-    slots += ["rtx-pcie"] if "RTX" in model else []
+    # Its cards are of generation 4; others' links are not like theirs.
+    slots += ["rtx-pcie"] if "RTX" in model and pcie_generation(generation) == 4 else []
     return (
         machines_of(model, each, each - 1)
         or machines_with(model)

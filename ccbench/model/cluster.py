@@ -344,8 +344,8 @@ def library_points(
     if cluster.system.path is PciePath.UNKNOWN:
         slowest = replace(slowest, intra=Intra.HOST, path=PciePath.HOST)
         doubts.append(
-            f"data may pass through host memory ({slowest.origins['path']}; nvidia-smi topo -m and "
-            "topo -p2p r in the file, or NCCL_DEBUG=INFO, say so)"
+            "data may pass through host memory (nvidia-smi topo -m and topo -p2p r in the file, or "
+            "NCCL_DEBUG=INFO, say so)"
         )
         direct = replace(cluster.system, path=PciePath.DIRECT)
         of = request.collective, cluster.ranks, direct
@@ -402,6 +402,7 @@ def _between(
             predicted_seconds=own.predicted_seconds * ratio,
             latency_seconds=own.latency_seconds * ratio,
             bandwidth_seconds=own.bandwidth_seconds * ratio,
+            bottleneck=f"{own.bottleneck}, in the middle between that and host memory",
         )
         between.append(replace(point, prediction=middle))
     return tuple(between)

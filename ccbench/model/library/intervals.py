@@ -291,11 +291,15 @@ def intervals(
         low_80, high_80, low_95, high_95 = (
             max(
                 prediction.bound_seconds,
+                # An interval holds its prediction, also where all known systems are slower, or faster.
                 prediction.predicted_seconds
-                * float(np.exp(wider * np.interp(share, _SHARES, column))),
+                * float(np.exp(side(0.0, wider * np.interp(share, _SHARES, column)))),
             )
-            for column, wider in zip(
-                _quantiles(kind, basis, away), (1.0, 1.0, few, few), strict=True
+            for column, wider, side in zip(
+                _quantiles(kind, basis, away),
+                (1.0, 1.0, few, few),
+                (min, max, min, max),
+                strict=True,
             )
         )
         edges.append(PredictionInterval(low_80, high_80, low_95, high_95, origin))
@@ -447,7 +451,8 @@ def _origin(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> str:
     off = ""
     if errors:
         ours, theirs = (f"{100 * np.median(of):.0f} %" for of in zip(*errors, strict=True))
-        off = f", in the median {ours} off, by NCCL's own constants {theirs}"
+        library = "RCCL" if kind[3].startswith("CDNA") else "NCCL"
+        off = f", in the median {ours} off, by {library}'s own constants {theirs}"
     return f"{len(systems)} systems, {len(alike) or 'none'} of them like this one: {words}{off}"
 
 

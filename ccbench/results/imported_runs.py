@@ -486,9 +486,9 @@ def replacing_import(folder: Path, sources: Sequence[str], force: bool) -> Itera
     An import of the same ``sources`` is replaced, with ``force`` one of any. A measured run never is. Raises
     RunFolderError where something else is there, before and after.
     """
-    place = folder.resolve()  # of a link, where it leads to
-    _refuse_other(folder, place, sources, force)
     with cured(folder):
+        place = Path(os.path.realpath(folder))  # of a link, where it leads to
+        _refuse_other(folder, place, sources, force)
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent)
     with beside:

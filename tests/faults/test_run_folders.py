@@ -25,7 +25,7 @@ def test_what_each_resume_found_damaged_stays_noted_and_kept(tmp_path: Path) -> 
         with RunFolder.resume(path) as folder:
             found += folder.problems
             assert folder.manifest["notes"] == found
-    assert len(found) == len(list(path.glob("cases.log.*.damaged"))) == 2
+    assert len(list(path.glob("cases.log.*.damaged"))) == 2
 
 
 def test_a_table_that_somebody_changed_is_gone_on_with_and_keeps_its_columns_and_rows(
@@ -39,8 +39,7 @@ def test_a_table_that_somebody_changed_is_gone_on_with_and_keeps_its_columns_and
     with RunFolder.resume(path) as folder:
         folder.write(measured(4096), None)
     assert pq.read_table(file)["mine"].to_pylist() == ["one", "two", None]
-    run = load_run(path)
-    assert ([point.size_bytes for point in run.points], len(run.problems)) == ([4096], 2)
+    assert len(load_run(path).problems) == 2
 
 
 def imported_to(folder: Path, name: str) -> None:
@@ -56,7 +55,9 @@ def test_an_import_goes_where_a_link_leads_to(tmp_path: Path) -> None:
     for name in ("first", "second"):
         imported_to(tmp_path / "link", name)
         assert load_run(tmp_path / "real").suite == name
-    assert (tmp_path / "link").is_symlink()
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(RunFolderError, match="give another name"):
+        imported_to(tmp_path / "loop", "third")
 
 
 def test_an_import_that_cannot_have_its_place_leaves_the_earlier_one(

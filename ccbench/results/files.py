@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import methodcaller
@@ -110,7 +111,16 @@ def _readable(file: Path) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        LookupError,
+        RecursionError,
+        MemoryError,
+    ) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({one_line(error)}); measure its cases again"
         ) from None
@@ -137,20 +147,29 @@ def _read_log(file: Path) -> tuple[pa.Table, list[str]]:
     """The cases of a log, and what is wrong with others. Raises RunFolderError as ``read_table``."""
     import pyarrow as pa
 
-    with _readable(file), open_file(file) as stream:
-        rows, changed = rows_of(stream.read())
+    with _readable(file):
+        # A line without an end may be in the writing: it is given time to get one.
+        for seconds in (0.01, 0.1, 0):
+            with open_file(file) as stream:
+                content = stream.read()
+            if content[-1:] in b"\n":
+                break
+            time.sleep(seconds)
+        rows, changed = rows_of(content)
         table = _whole([pa.Table.from_pylist([*rows.values()], arrow_schema())])
     what = "was changed after it was written, or not wholly written; measure that case again"
     return table, [f"{file}: line {number} {what}" for number in changed]
 
 
 def as_parquet(table: pa.Table) -> bytes:
-    """The file of many cases, a digest of it in front of the footer."""
+    """The file of many cases, as ``stored`` has them, a digest of it in front of the footer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    table = table.cast(arrow_schema())
+    # What lacks a cell, which ``sensible`` names, is written as it was read.
+    fields = [field.with_nullable(True) for field in table.schema]
+    table = table.cast(pa.schema(fields, arrow_schema().metadata))
     pq.write_table(table, sink, GROUP_CASES, compression="zstd", write_page_checksum=True)
     content = sink.getvalue().to_pybytes()
     # The length of the footer and a magic word of 4 bytes follow it.
@@ -204,20 +223,26 @@ def cases_files(path: Path) -> tuple[Path, ...]:
 
 
 def stored(path: Path) -> tuple[pa.Table, list[str]]:
-    """Every case of a run folder, once, and what could not be read of others."""
+    """Every case of a run folder, once, and what could not be read of others.
+
+    What somebody added to the table as further columns is behind those of SCHEMA.
+    """
     import pyarrow as pa
 
-    parts, problems = list[pa.Table](), list[str]()
+    parts, problems, names = list[pa.Table](), list[str](), arrow_schema().names
     for file in cases_files(path):
         read = _read_log if file.name == LOG_NAME else read_table
         try:
             table, wrong = read(file)
-            parts.insert(0, table)
+            parts.insert(0, table if file.name == TABLE_NAME else table.select(names))
             problems += wrong
         except RunFolderError as error:
             problems += [str(error)] * os.path.lexists(file)
-    table = _whole(parts).select(arrow_schema().names)
-    last = {case_id: place for place, case_id in enumerate(table["case_id"].to_pylist())}
+    table = _whole(parts)
+    # Rows without an id, of some foreign table, are all kept.
+    last = {
+        case_id or place: place for place, case_id in enumerate(table["case_id"].to_pylist())
+    }
     return table.take(pa.array(last.values(), pa.int64())), problems
 
 

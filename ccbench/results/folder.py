@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
@@ -81,7 +80,7 @@ class RunFolder:
         self.path, self.manifest = path, manifest
         # Loads pyarrow now: a missing or broken one must show before the first case is measured.
         arrow_schema()
-        with _cured(path):
+        with cured(path):
             if is_new:
                 path.mkdir(parents=True, exist_ok=True)
                 _refuse_used(path)
@@ -146,7 +145,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{file}: the manifest is not JSON ({error}); give text, numbers, lists, mappings"
             ) from None
-        with _cured(file):
+        with cured(file):
             write_atomically(file, text.encode())
 
     def write(
@@ -162,8 +161,8 @@ class RunFolder:
         it, and the next round writes it again; only a power cut may cost it.
 
         confidence: of the interval of the median. origin: of a case that another tool measured; it is not
-        synced either, since it can be imported again. Raises RunFolderError when the disk refuses (of cases
-        that were written before, which stay readable, RunCutShort).
+        synced either, since it can be imported again. Raises RunFolderError when the disk refuses (of a run with
+        cases that were measured before, which stay readable, RunCutShort).
         """
         if self._lock is None:
             raise RunFolderError(
@@ -172,7 +171,7 @@ class RunFolder:
         line = as_line(row_of(measurement, prediction, confidence, origin))
         log = self.path / LOG_NAME
         try:
-            with _cured(log):
+            with cured(log):
                 end = log.stat().st_size
                 try:
                     with open(log, "ab") as file:
@@ -185,15 +184,19 @@ class RunFolder:
                         os.truncate(log, end)
                     raise
         except RunFolderError as error:
-            if not (kept := stored(self.path)[0].num_rows):
+            # Of an import nothing is kept that is not whole.
+            if origin or not (kept := stored(self.path)[0].num_rows):
                 raise
-            go_on = "import again" if origin else f"go on with --resume {self.path}"
             raise RunCutShort(
-                f"{error}; {plural(kept, 'case')} kept in {self.path}; then {go_on}"
+                f"{error}; {plural(kept, 'case')} kept in {self.path}; "
+                f"then go on with --resume {self.path}"
             ) from error
 
     def _gathered(self) -> tuple[str, ...]:
-        """Put all cases into the table; return what is wrong with files, which are kept beside."""
+        """Put all cases into the table; return what is wrong with files, which are kept beside.
+
+        It is noted before a file changes: whoever is killed, or may not go on after all, leaves it told.
+        """
         table, problems = stored(self.path)
         damaged = [
             file
@@ -201,7 +204,12 @@ class RunFolder:
             if file.is_file() and any(line.startswith(f"{file}: ") for line in problems)
         ]
         for file in damaged:
-            shutil.copyfile(file, self.path / f"{file.name}.damaged")
+            # The same again has the same name; what another resume found stays.
+            content = file.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()[:8]
+            (self.path / f"{file.name}.{digest}.damaged").write_bytes(content)
+        if problems:
+            self.describe(notes=[*dict.fromkeys([*self.manifest.get("notes", ()), *problems])])
         if table.num_rows or problems:
             write_atomically(self.path / TABLE_NAME, as_parquet(table))
         for file in damaged:
@@ -271,7 +279,7 @@ def new_folder(root: Path, suite: str) -> Path:
     Raises RunFolderError when ``root`` cannot be written.
     """
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", suite).strip("-.")[:60]
-    with _cured(root):
+    with cured(root):
         root.mkdir(parents=True, exist_ok=True)
         taken = [int(path.name[:4]) for path in root.glob("[0-9][0-9][0-9][0-9]-*")]
         for number in count(max(taken, default=0) + 1):
@@ -328,7 +336,7 @@ def _refuse_used(path: Path) -> None:
 
     Nothing was measured then, and nothing can be resumed: the same command must work when it is given again.
     """
-    with _cured(path):
+    with cured(path):
         names = {file.name: file for file in path.iterdir()}
         left = {LOCK_NAME, *(file.name for file in path.glob(LEFTOVERS))}
         used = [name for name, file in names.items() if name not in left or not file.is_file()]
@@ -350,6 +358,7 @@ _CURES = {
     errno.EPERM: "no permission to write there; put the run elsewhere with -o",
     errno.ENOTDIR: "a part of the path is a file, not a folder; give another name with -o",
     errno.EEXIST: "this is a file, not a folder; give another name with -o",
+    errno.EBUSY: "this is a disk, not a folder of one; name a folder in it with -o",
     errno.ENOENT: "the folder is gone; start a new run",
     errno.ENAMETOOLONG: "the name is too long; give a shorter one with -o",
     errno.ESTALE: "the network filesystem lost the folder; put the run on a local disk with -o",
@@ -357,7 +366,7 @@ _CURES = {
 
 
 @contextmanager
-def _cured(path: Path) -> Iterator[None]:
+def cured(path: Path) -> Iterator[None]:
     """Turn an OSError into a RunFolderError that names ``path`` and what to do."""
     try:
         yield

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ccbench.cases.axes import NO_OP, Case
@@ -40,6 +40,7 @@ from ccbench.readers.benchmarks.log import (
     with_whole_sizes,
 )
 from ccbench.results import RunFolder, load_run
+from ccbench.results.folder import cured
 from ccbench.results.schema import Origin, imported_case_id, imported_speed
 from ccbench.results.systems import Pricer, recognised
 from ccbench.units import plural
@@ -461,35 +462,51 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-@contextmanager
-def replacing_import(folder: Path, sources: Sequence[str], force: bool) -> Iterator[Path]:
-    """Give a folder to write an import to, which becomes ``folder`` where nothing failed.
-
-    An import of the same ``sources`` is replaced, with ``force`` one of any. A measured run never is. Raises
-    RunFolderError where something else is there.
-    """
-    used, earlier = any(folder.iterdir()) if folder.is_dir() else folder.exists(), []
+def _refuse_other(folder: Path, place: Path, sources: Sequence[str], force: bool) -> None:
+    """Refuse whatever an import of ``sources`` may not take the place of; ``folder`` is its name."""
+    used, earlier = any(place.iterdir()) if place.is_dir() else place.exists(), []
     with suppress(RunFolderError):
         earlier = [
             entry.get("source")
-            for entry in load_run(folder, details=False).manifest.mappings("imported")
+            for entry in load_run(place, details=False).manifest.mappings("imported")
         ]
     if used and not (earlier and (force or earlier == [*sources])):
         raise RunFolderError(
             f"{folder}: no empty folder; give another name with -o, or, where an import is in it, "
             "--force to replace that"
         )
-    new = folder.with_name(f".{folder.name}.import-{os.getpid()}")
-    try:
-        yield new
-        if folder.is_dir():
-            shutil.rmtree(folder)
-        new.rename(folder)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        with suppress(OSError):
-            folder.rmdir()  # made as it was named, and still empty
-        raise
+    if place == Path.cwd():
+        raise RunFolderError(f"{folder}: you are in this folder; name one in it with -o")
+
+
+@contextmanager
+def replacing_import(folder: Path, sources: Sequence[str], force: bool) -> Iterator[Path]:
+    """Give a folder to write an import to, which becomes ``folder`` where nothing failed.
+
+    An import of the same ``sources`` is replaced, with ``force`` one of any. A measured run never is. Raises
+    RunFolderError where something else is there, before and after.
+    """
+    with cured(folder):
+        place = Path(os.path.realpath(folder))  # of a link, where it leads to
+        _refuse_other(folder, place, sources, force)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside = TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent)
+    with beside:
+        new, old = (Path(beside.name, name) for name in ("new", "old"))
+        try:
+            yield new
+            _refuse_other(folder, place, sources, force)
+            with cured(folder):
+                # The earlier one goes when the new one has its place: until then both are there.
+                if place.exists():
+                    place.rename(old)
+                new.rename(place)
+        except BaseException:
+            with suppress(OSError):
+                place.rmdir()  # made as it was named, and still empty
+            with suppress(OSError):
+                old.rename(place)
+            raise
 
 
 def write_import(

@@ -24,6 +24,7 @@ from ccbench.results.files import (
 )
 from ccbench.results.folder import read_manifest
 from ccbench.results.points import ORDER, Manifest, Point, points_of_table
+from ccbench.results.schema import arrow_schema
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def load_run(path: Path | str, details: bool = True) -> Run:
     manifest = Manifest(document)
     shown_as = "what it says now is shown" if document else "the cases are shown without it"
     table, unread = stored(path)
-    table, odd = sensible(path, table)
+    table, odd = sensible(path, table.select(arrow_schema().names))
     if not details and manifest.at("suite", "verdict") in (None, "speed"):
         table = table.drop_columns(list(DETAILS))
     named = [f"{file}: {reason}; {shown_as}"] if reason else []

@@ -22,7 +22,7 @@ COMMANDS: dict[str, list[str]] = yaml.safe_load(
 VOLATILE = {
     re.escape(__version__): "VERSION",
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d| UTC)?": "DATE",
-    r"\S+/\.run\.import-\d+": "IMPORT",
+    r"\S+/\.run\.\w{8}/new": "IMPORT",
     r"(\.\d{10})\d+": r"\1",
     # Releases of click differ here.
     r"Try 'ccbench.*' for help\.": "HELP",

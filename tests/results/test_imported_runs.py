@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.cases.measurement import Status
+from ccbench.errors import RunFolderError
 from ccbench.findings import SourceWarning
 from ccbench.machine.files import REDACTED
 from ccbench.readers.benchmarks.log import (
@@ -241,6 +243,16 @@ def test_every_row_becomes_a_case_or_is_named_or_counted(
     assert all(
         (point.median_seconds or 0.0) > 0 for point in run.points if point.status is Status.OK
     )
+
+
+def test_an_import_that_fills_the_disk_is_not_said_to_be_kept(tmp_path: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, -1))
+    try:
+        with pytest.raises(RunFolderError, match="cannot be written") as caught:
+            written(tmp_path / "run", log(*map(row, range(4, 999))))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    assert "kept" not in str(caught.value)
 
 
 def test_a_file_that_is_given_again_is_read_once(tmp_path: Path) -> None:

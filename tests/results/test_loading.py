@@ -268,7 +268,18 @@ def test_files_of_one_case_each_are_read_and_gone_on_with(tmp_path: Path) -> Non
     assert again.problems == ()
     assert [point.size_bytes for point in again.points] == [1024, 2048]
     assert (again.points[0].median_seconds or 0) > 0.4
-    assert (path / "b.parquet.damaged").read_bytes() == b"PAR1 cut"
+    (kept,) = path.glob("b.parquet.*.damaged")
+    assert kept.read_bytes() == b"PAR1 cut"
+
+
+def test_a_line_in_the_writing_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = left_by_a_kill(tmp_path / "run", measured(1024), measured(2048))
+    whole = (path / "cases.log").read_bytes()
+    (path / "cases.log").write_bytes(whole[:-9])
+    monkeypatch.setattr("time.sleep", lambda _: (path / "cases.log").write_bytes(whole))
+    assert not load_run(path).problems
 
 
 @pytest.mark.parametrize("text", ["", '{"suite"', "[1]", "[" * 100_000, "\udcff"])

@@ -420,15 +420,18 @@ def _check_algorithms(
     ]
     if not named:
         return
-    backends = _sweep_backends(suite, sweep, context) or sweep.backends
+    # Who runs functions alone knows no other names: that these run elsewhere is no mistake.
+    backends = [
+        name
+        for name in _sweep_backends(suite, sweep, context) or sweep.backends
+        if not capabilities_of(name).callables
+    ]
     offered = _offered(backends, sweep, context)
-    if all(_base(name) in offered for name in named):
+    if not backends or offered.issuperset(map(_base, named)):
         return
     # --backend may have taken away the one that knows the name: that leaves it out, it is no mistake.
-    elsewhere = (*suite.backends, *context.auto_backends, *backends_of_auto(gpus=False))
-    anywhere = offered | _offered(
-        [name for name in elsewhere if name in sweep.backends], sweep, context
-    )
+    elsewhere = {*suite.backends, *context.auto_backends, *backends_of_auto(gpus=False)}
+    anywhere = offered | _offered(elsewhere.intersection(sweep.backends), sweep, context)
     for name in named:
         if _base(name) not in anywhere:
             raise suite.origin.error(

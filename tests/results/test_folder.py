@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
@@ -78,35 +79,29 @@ def test_a_manifest_that_is_not_json_is_refused_and_the_lock_released(tmp_path: 
 def test_a_folder_that_cannot_be_written_fails_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
 ) -> None:
-    def refuse(descriptor: int) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(number, os.strerror(number))))
     with pytest.raises(RunFolderError, match=words):
         RunFolder.create(tmp_path / "run", MANIFEST)
     assert not list((tmp_path / "run").glob(".ccbench-probe*"))
 
 
-def test_a_disk_that_fills_up_leaves_finished_cases_whole_and_no_temporary(
+def test_a_disk_that_fills_up_leaves_finished_cases_and_a_signal_what_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
         folder.write(measured(1024), PREDICTION)
-
-        def full(descriptor: int) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
+        refused = [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt]
         with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", full)
+            patched.setattr(os, "fsync", Mock(side_effect=refused))
             with pytest.raises(
                 RunFolderError, match=r"cases\.log: .*disk is full; free some space"
             ):
                 folder.write(measured(2048), PREDICTION)
-        run = load_run(folder.path)
-        assert run.problems == ()
-        assert [point.size_bytes for point in run.points] == [1024]
-        folder.write(measured(2048), PREDICTION)
-    assert [point.size_bytes for point in load_run(tmp_path / "run").points] == [1024, 2048]
+            run = load_run(folder.path)
+            assert (run.problems, run.points[-1].size_bytes) == ((), 1024)
+            with pytest.raises(KeyboardInterrupt):
+                folder.write(measured(2048), PREDICTION)
+    assert [point.size_bytes for point in load_run(folder.path).points] == [1024, 2048]
 
 
 def test_writing_to_a_folder_that_was_deleted_says_so(folder: RunFolder) -> None:

@@ -89,10 +89,10 @@ def test_a_disk_that_fills_up_leaves_finished_cases_and_a_signal_what_is_written
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
-        folder.write(measured(1024), PREDICTION)
-        refused = [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt]
+        folder.write(measured(1024), None)
+        full = OSError(errno.ENOSPC, "No space left on device")
         with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", Mock(side_effect=refused))
+            patched.setattr(os, "fsync", Mock(side_effect=[full, KeyboardInterrupt]))
             with pytest.raises(
                 RunFolderError, match=r"cases\.log: .*disk is full; free some space"
             ):

@@ -176,7 +176,7 @@ class World:
 
     def _run_together(self) -> bool:
         """Launch what kernels all streams have come to, each stream's in order."""
-        queues = [stream.queue for stream in self.streams.values() if stream.queue]
+        queues = [stream.queue for stream in list(self.streams.values()) if stream.queue]
         runs = [[*takewhile(lambda task: isinstance(task, Kernel), queue)] for queue in queues]
         together = min(map(len, runs), default=0)
         batch = [run[index] for index in range(together) for run in runs]

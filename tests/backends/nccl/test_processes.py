@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,11 @@ class Meeting(Channel):
 def together(play: Callable[[int], Any]) -> list[Any]:
     """``play(rank)`` on a thread for every rank; what each gave, the first exception raised."""
     with ThreadPoolExecutor(RANKS) as pool:
-        return list(pool.map(play, range(RANKS), timeout=120))
+        played = [pool.submit(play, rank) for rank in range(RANKS)]
+        ended, _ = wait(played, 120, FIRST_EXCEPTION)
+        for one in ended:
+            one.result()
+        return [one.result() for one in played]
 
 
 def launched(

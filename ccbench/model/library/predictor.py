@@ -156,7 +156,10 @@ def seconds_of(
 
 
 def nccl_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
-    """Return what NCCL's tuning model gives: latency and bytes over rate, with the constants that it has itself."""
+    """Return latency and bytes over rate with NCCL's constants, as NCCL's tuning model does.
+
+    NCCL has no such model of grouped sends: theirs are with Ring's base and what CONSTANTS has beside.
+    """
     options = priced(system, request, CONSTANTS).options
     if not options:
         return np.zeros(len(request.size_bytes))

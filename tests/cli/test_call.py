@@ -82,13 +82,19 @@ Seen = dict[tuple[str, int, bool], tuple[str, str]]
 """Status and detail by callable, size and placement."""
 
 
-def measured(ccbench: Command, tmp_path: Path, sizes: str, *names: str) -> Seen:
-    file = tmp_path / "mine.py"
-    file.write_text(PROGRAM)
-    words = f"run all_reduce --sizes {sizes} --ranks 2 --rounds 1 -n 5 -q --no-report"
-    calls = [word for name in names for word in ("--call", f"{file}:{name}")]
-    ccbench(*words.split(), *calls, "-o", str(tmp_path / "out"))
-    rows = load_run(tmp_path / "out").table.to_pylist()
+def measured(
+    ccbench: Command, folder: Path, sizes: str, *names: str, placements: str = "both"
+) -> Seen:
+    folder.mkdir(exist_ok=True)
+    (folder / "mine.py").write_text(PROGRAM)
+    algorithms = ", ".join(f"'mine.py:{name}'" for name in names)
+    axes = f"collective: all_reduce, algorithm: [{algorithms}], size: [{sizes}], ranks: 2"
+    placement = "[out_of_place, in_place]" if placements == "both" else placements
+    suite = folder / "own.yaml"
+    suite.write_text(f"sweep: {{{axes}, placement: {placement}}}")
+    words = "--allow-libraries --rounds 1 -n 5 -q --no-report"
+    ccbench("run", str(suite), *words.split(), "-o", str(folder / "out"))
+    rows = load_run(folder / "out").table.to_pylist()
     return {
         (row["algorithm"].rpartition(":")[2], row["size_bytes"], row["in_place"]): (
             row["status"],
@@ -98,38 +104,55 @@ def measured(ccbench: Command, tmp_path: Path, sizes: str, *names: str) -> Seen:
     }
 
 
-def test_right_and_wrong_callables_are_told_apart(ccbench: Command, tmp_path: Path) -> None:
-    names = "right", "wrong", "racing", "in_place"
-    seen = measured(ccbench, tmp_path, "1K,4K", *names)
-    assert seen["right", 1024, False][0] == seen["right", 4096, False][0] == Status.OK
-    status, detail = seen["right", 4096, True]
-    assert (status, "works out of place" in detail) == (Status.UNSUPPORTED, True)
-    assert seen["in_place", 4096, True][0] == Status.OK
-    status, detail = seen["in_place", 4096, False]
-    assert (status, "works in place" in detail) == (Status.UNSUPPORTED, True)
-    assert seen["wrong", 1024, False][0] == Status.OK
-    status, detail = seen["wrong", 4096, False]
-    assert (status, "1 wrong, first at element 7" in detail) == (Status.WRONG, True)
-    assert seen["racing", 4096, False][0] == Status.WRONG
+EXPECTED: Seen = {
+    ("right", 1024, False): (Status.OK, ""),
+    ("right", 4096, False): (Status.OK, ""),
+    ("right", 4096, True): (Status.UNSUPPORTED, "works out of place"),
+    ("in_place", 4096, True): (Status.OK, ""),
+    ("in_place", 4096, False): (Status.UNSUPPORTED, "works in place"),
+    ("wrong", 1024, False): (Status.OK, ""),
+    ("wrong", 4096, False): (Status.WRONG, "1 wrong, first at element 7"),
+    ("racing", 4096, False): (Status.WRONG, ""),
+    ("filling", 4096, False): (Status.OK, ""),
+    ("limited", 1024, False): (Status.OK, ""),
+    ("limited", 4096, False): (Status.UNSUPPORTED, "limited: up to 1 KiB"),
+    ("one_sided", 4096, False): (Status.UNSUPPORTED, "rank 1: "),
+    ("lonely", 4096, False): (
+        Status.UNSUPPORTED,
+        "lonely takes no (tensor, group): too many positional arguments",
+    ),
+    ("overwriting", 4096, False): (
+        Status.FAILED,
+        "mine.py:overwriting changed the input of this rank",
+    ),
+    ("straying", 4096, False): (
+        Status.FAILED,
+        "mine.py:straying wrote beside a buffer of 4096 bytes",
+    ),
+    ("short", 4096, False): (
+        Status.FAILED,
+        "returned 1023 elements of float32, expected 1024",
+    ),
+    ("raising", 4096, False): (Status.FAILED, "rank 1: ValueError: no such peer (mine.py:"),
+    ("scalar", 4096, False): (Status.FAILED, "returned 1 elements of float32, expected 1024"),
+    ("leaving", 4096, False): (Status.FAILED, "rank 1: SystemExit: bye (mine.py:"),
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("overwriting", "mine.py:overwriting changed the input of this rank"),
-        ("straying", "mine.py:straying wrote beside a buffer of 4096 bytes"),
-        ("short", "returned 1023 elements of float32, expected 1024"),
-        ("raising", "rank 1: ValueError: no such peer (mine.py:"),
-        ("scalar", "returned 1 elements of float32, expected 1024"),
-        ("leaving", "rank 1: SystemExit: bye (mine.py:"),
-    ],
+    ("broken", "sizes", "placements"), [(False, "1K,4K", "both"), (True, "4K", "out_of_place")]
 )
-def test_a_callable_that_breaks_its_promise_is_named(
-    ccbench: Command, tmp_path: Path, name: str, words: str
+def test_right_and_wrong_callables_are_told_apart_and_named(
+    ccbench: Command, tmp_path: Path, broken: bool, sizes: str, placements: str
 ) -> None:
-    status, detail = measured(ccbench, tmp_path, "4K", name)[name, 4096, False]
-    assert status == Status.FAILED
-    assert words in detail
+    expected = {
+        key: told for key, told in EXPECTED.items() if (told[0] == Status.FAILED) == broken
+    }
+    names = dict.fromkeys(name for name, _, _ in expected)
+    seen = measured(ccbench, tmp_path, sizes, *names, placements=placements)
+    for key, (status, words) in expected.items():
+        assert seen[key][0] == status, key
+        assert words in seen[key][1], key
 
 
 def test_helpers_of_one_name_in_two_folders_stay_apart(
@@ -151,35 +174,17 @@ def test_helpers_of_one_name_in_two_folders_stay_apart(
     assert all(row["backend_version"].startswith("mine.py ") for row in rows)  # and a digest
 
 
-def test_a_size_or_a_rank_that_a_callable_does_not_serve_is_told(
+def test_a_run_goes_on_with_the_same_text_alone_and_where_functions_are_allowed(
     ccbench: Command, tmp_path: Path
 ) -> None:
-    seen = measured(ccbench, tmp_path, "1K,4K", "limited", "one_sided", "lonely")
-    assert seen["limited", 1024, False][0] == Status.OK
-    for name, words in (
-        ("limited", "limited: up to 1 KiB"),
-        ("one_sided", "rank 1: "),
-        ("lonely", "lonely takes no (tensor, group): too many positional arguments"),
-    ):
-        status, detail = seen[name, 4096, False]
-        assert (status, words in detail) == (Status.UNSUPPORTED, True), detail
-
-
-def test_a_run_goes_on_with_the_same_text_alone(ccbench: Command, tmp_path: Path) -> None:
-    measured(ccbench, tmp_path, "1K", "right")
-    file = tmp_path / "mine.py"
-    words = f"run all_reduce --sizes 1K --ranks 2 --rounds 1 -n 5 -q --no-report --call {file}:right".split()
-    again = [*words, "--resume", str(tmp_path / "out")]
+    seen = measured(ccbench, tmp_path, "1K", "right", placements="out_of_place")
+    assert seen["right", 1024, False][0] == Status.OK
+    words = f"run {tmp_path}/own.yaml --rounds 1 -n 5 -q --no-report --resume {tmp_path}/out"
+    assert "run it with --allow-libraries" in ccbench(*words.split()).refused.err
+    again = [*words.split(), "--allow-libraries"]
     assert ccbench(*again).code == 0
-    file.write_text(f"{PROGRAM}\n")
+    (tmp_path / "mine.py").write_text(f"{PROGRAM}\n")
     assert "options.callables of this run differs" in ccbench(*again).refused.err
-
-
-def test_an_output_that_is_filled_and_not_returned_is_the_result(
-    ccbench: Command, tmp_path: Path
-) -> None:
-    seen = measured(ccbench, tmp_path, "4K", "filling")
-    assert seen["filling", 4096, False][0] == Status.OK
 
 
 @pytest.mark.parametrize(
@@ -230,23 +235,3 @@ def test_what_is_no_callable_is_refused(tmp_path: Path) -> None:
     assert "takes jax, and call has numpy, torch" in str(
         backend.refused(case_of("call", "all_reduce", f"{file}:f", 2))
     )
-
-
-def test_a_function_of_a_suite_is_found_beside_it_and_runs_where_that_is_allowed(
-    ccbench: Command, tmp_path: Path
-) -> None:
-    (tmp_path / "mine.py").write_text(PROGRAM)
-    (tmp_path / "own.yaml").write_text(
-        "sweep: {collective: all_reduce, algorithm: mine.py:right, size: 64, ranks: 2}"
-    )
-    words = [
-        "run",
-        str(tmp_path / "own.yaml"),
-        "-q",
-        "--no-report",
-        "-o",
-        str(tmp_path / "out"),
-    ]
-    assert "run it with --allow-libraries" in ccbench(*words).refused.err
-    assert ccbench(*words, "--allow-libraries").code == 0
-    assert load_run(tmp_path / "out").table.to_pylist()[0]["status"] == Status.OK

@@ -17,11 +17,13 @@ A message says where, what was seen, what was expected and what to do, in one li
 
 from __future__ import annotations
 
+from ccbench.exit_codes import HUNG, PARTIAL, USAGE
+
 
 class CcbenchError(Exception):
     """The root: shown to the user as one line, never as a traceback."""
 
-    exit_code = 2
+    exit_code = USAGE
 
 
 class UsageError(CcbenchError):
@@ -51,7 +53,7 @@ class CannotStart(BackendUnavailable):
 class Hung(BackendUnavailable):
     """Ranks have stopped, or do not come up in time."""
 
-    exit_code = 4
+    exit_code = HUNG
 
 
 class MissingDependency(CcbenchError):
@@ -65,4 +67,4 @@ class RunFolderError(CcbenchError):
 class RunCutShort(RunFolderError):
     """A run folder could not be written to its end; the cases before are kept."""
 
-    exit_code = 5
+    exit_code = PARTIAL

@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 # The ground, lowest first: no processes, no backend; each knows those before it.
 VOCABULARY = (
     "version",
+    "exit_codes",
     "errors",
     "units",
     "columns",

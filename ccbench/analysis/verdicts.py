@@ -8,6 +8,7 @@ from enum import Enum
 
 from ccbench.analysis.bits import share_text
 from ccbench.analysis.speed_verdict import SpeedVerdict, gravest
+from ccbench.exit_codes import FINE, NO_VERDICT, PROBLEM
 from ccbench.results import Point
 from ccbench.units import percent, plural
 
@@ -17,7 +18,6 @@ DEFAULT_THRESHOLD = 0.05
 MODEL = "model"
 """Name of the base where a run is compared with its own predictions."""
 
-FINE, REGRESSION, NO_VERDICT = 0, 1, 3
 """Exit codes."""
 
 
@@ -161,14 +161,14 @@ class Compared:
         """
         if self.settings.same_bits:
             if any(self.changed_bits) or any(point.wrong for point in self.points):
-                return REGRESSION
+                return PROBLEM
             open_bits = any(point.bits_reason for point in self.points)
             return NO_VERDICT if open_bits or self.unread or not self.changed_bits else FINE
         if self.own:
             return gravest(verdict.word for verdict in self.own).exit_code
         # What was found outranks what was not looked at.
         if any(point.verdict is Verdict.SLOWER or point.wrong for point in self.points):
-            return REGRESSION
+            return PROBLEM
         # Nothing at all is not decided, nor is a run of which a file could not be read.
         if self.unread:
             return NO_VERDICT
@@ -224,7 +224,7 @@ class Compared:
     def sums(self) -> str:
         """Points by verdict."""
         counts = self.counts
-        words = {FINE: "no regression", REGRESSION: "REGRESSION", NO_VERDICT: "NO VERDICT"}[
+        words = {FINE: "no regression", PROBLEM: "REGRESSION", NO_VERDICT: "NO VERDICT"}[
             self.exit_code
         ]
         wrong = sum(point.wrong for point in self.points)

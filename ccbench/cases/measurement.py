@@ -10,6 +10,7 @@ from enum import Enum
 
 from ccbench.cases.axes import Case
 from ccbench.columns import column, described
+from ccbench.exit_codes import HUNG, PARTIAL, PROBLEM
 
 MORE_ROUNDS = "more rounds planned"
 """The stop reason of a case that was measured, but not yet as often as asked."""
@@ -35,11 +36,11 @@ FAILURES = (Status.TIMED_OUT, Status.FAILED, Status.OUT_OF_MEMORY)
 
 
 EXIT_CODES = {
-    Status.WRONG: 1,
-    Status.TIMED_OUT: 4,
-    Status.FAILED: 5,
-    Status.OUT_OF_MEMORY: 5,
-    Status.SKIPPED: 5,
+    Status.WRONG: PROBLEM,
+    Status.TIMED_OUT: HUNG,
+    Status.FAILED: PARTIAL,
+    Status.OUT_OF_MEMORY: PARTIAL,
+    Status.SKIPPED: PARTIAL,
 }
 """Exit code of a run with such a case, the gravest first; without one it is 0."""
 

@@ -1,8 +1,4 @@
-"""The command line: commands parse, call and print; every mistake ends in one line and an exit code.
-
-Exit codes: 0 fine, 1 wrong results or slower, 2 usage or configuration, 3 no verdict, 4 timed out or hung,
-5 partial, 70 a bug in ccbench, 129, 130 and 143 stopped by a signal, 141 the reader of stdout went away.
-"""
+"""The command line: commands parse, call and print; every mistake ends in one line and an exit code."""
 
 from __future__ import annotations
 
@@ -38,11 +34,9 @@ from ccbench.cli.schedule import schedule
 from ccbench.cli.topo import topo
 from ccbench.cli.tune import tune
 from ccbench.errors import CcbenchError
+from ccbench.exit_codes import BUG, FINE, INTERRUPTED, READER_GONE, USAGE
 from ccbench.version import __version__
 
-BUG_EXIT_CODE = 70  # EX_SOFTWARE of BSD's sysexits.h
-INTERRUPTED_EXIT_CODE = 128 + 2
-READER_GONE_EXIT_CODE = 128 + 13
 NO_ROOM = ("failed to map segment", "can't start new thread", "Cannot allocate memory")
 COMPLETION_VARIABLE = "_CCBENCH_COMPLETE"
 
@@ -106,13 +100,13 @@ def _exit_code(command: click.Command, arguments: list[str], stdout: WatchedStre
         text = io.StringIO()
         mistake.show(text)
         say(text.getvalue().rstrip())
-        return 2
+        return USAGE
     except CcbenchError as error:
         say(f"ccbench: error: {' '.join(str(error).split())}")
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         say("ccbench: interrupted")
-        return INTERRUPTED_EXIT_CODE
+        return INTERRUPTED
     except Exception as error:
         # A library that the loader finds no room for says so in words alone.
         if isinstance(error, MemoryError) or any(words in str(error) for words in NO_ROOM):
@@ -126,12 +120,12 @@ def _exit_code(command: click.Command, arguments: list[str], stdout: WatchedStre
                 f"ccbench: this is a bug in ccbench {__version__} ({type(error).__name__}); please report:"
             )
             say("".join(traceback.format_exception(error)))
-            return BUG_EXIT_CODE
+            return BUG
         drop(sys.stdout)
         if error.errno == errno.EPIPE:
-            return READER_GONE_EXIT_CODE
+            return READER_GONE
         say(
             f"ccbench: error: stdout: cannot be written ({error.strerror}); send it somewhere else"
         )
         return CcbenchError.exit_code
-    return result if isinstance(result, int) else 0
+    return result if isinstance(result, int) else FINE

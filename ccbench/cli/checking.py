@@ -26,6 +26,7 @@ from ccbench.cli.output import (
     with_stdin,
 )
 from ccbench.cli.stating import stated_system, states_where_measured
+from ccbench.exit_codes import PARTIAL
 from ccbench.units import plural
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ccbench.analysis.diagnose import Answer
     from ccbench.results.imported_runs import Imported
 
-PARTIAL_EXIT_CODE = 5
 
 MOST_NOTES = 12
 
@@ -118,7 +118,7 @@ def check(
     # What could not be read is left out of what was.
     code = answer.exit_code
     if unread:
-        code = code or PARTIAL_EXIT_CODE if answer.evidence.parts else UsageError.exit_code
+        code = code or PARTIAL if answer.evidence.parts else UsageError.exit_code
     outcome = gated(threshold, code, runs, answer.untimed, answer.sentence)
     kept = output if runs else None
     notes = _notes(

@@ -11,7 +11,6 @@ import click
 from ccbench.cases.axes import IDENTITY, Axis
 from ccbench.cli.naming import baselines
 from ccbench.cli.output import (
-    NO_VERDICT_EXIT_CODE,
     as_json,
     check_writable,
     completing,
@@ -23,6 +22,7 @@ from ccbench.cli.output import (
     show_lines,
 )
 from ccbench.errors import RunFolderError, UsageError
+from ccbench.exit_codes import FINE, NO_VERDICT, PROBLEM
 from ccbench.flags import Flag
 from ccbench.units import shown, suggestion
 
@@ -229,9 +229,9 @@ def _without_base(error: RunFolderError, new: Run | None) -> int:
 
     say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
     if new is None:
-        return NO_VERDICT_EXIT_CODE
+        return NO_VERDICT
     show_lines(speed_lines(speed_verdicts(new)))
-    return verdict_code((new,)) or NO_VERDICT_EXIT_CODE
+    return verdict_code((new,)) or NO_VERDICT
 
 
 def _form_of(output: Path) -> str:
@@ -255,13 +255,12 @@ def _refuse_unless(fine: bool, where: str, cure: str) -> None:
 
 
 def _table_of_runs(each: Sequence[Compared], form: str, output: Path | None) -> int:
-    from ccbench.analysis.verdicts import FINE, NO_VERDICT, REGRESSION
     from ccbench.report.comparison_text import document, runs_screen, sentences
 
     cure = "write table or json of more than two runs"
     _refuse_unless(form in ("table", "json"), "compare --format", cure)
     exit_code = max(
-        (compared.exit_code for compared in each), key=(FINE, NO_VERDICT, REGRESSION).index
+        (compared.exit_code for compared in each), key=(FINE, NO_VERDICT, PROBLEM).index
     )
     documents = {"exit_code": exit_code, "runs": list(map(document, each))}
     result = runs_screen(each, screen_width()) if form == "table" else documents
@@ -272,14 +271,13 @@ def _table_of_runs(each: Sequence[Compared], form: str, output: Path | None) -> 
 def _releases(run: Run, threshold: float | None, form: str, output: Path | None) -> int:
     """Leave a line, or an object, for each release that is slower than the one before. Returns the exit code."""
     from ccbench.analysis.releases import THRESHOLD, slower_releases
-    from ccbench.analysis.verdicts import FINE, REGRESSION
     from ccbench.units import percent, plural
 
     limit = THRESHOLD if threshold is None else threshold
     slower = slower_releases(run, limit)
     count = plural(len(slower), "release") if slower else "no release"
     sentence = f"{count} slower than the one before by more than {percent(limit)} at some size"
-    code = REGRESSION if slower else FINE
+    code = PROBLEM if slower else FINE
     lines = [each.text for each in slower] + [sentence]
     document = {"exit_code": code, "slower": [each.document for each in slower]}
     _leave(document if form == "json" else "\n".join(lines) + "\n", output, sentence)

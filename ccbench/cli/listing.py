@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccbench.cli.output import (
-    NO_VERDICT_EXIT_CODE,
     as_json,
     exit_code_of,
     print_json,
     show_lines,
 )
+from ccbench.exit_codes import NO_VERDICT
 from ccbench.units import plural
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _state(run: Run) -> str:
     """How the run ended: complete, interrupted or failed; one that goes on counts as interrupted."""
     from ccbench.cases.measurement import MORE_ROUNDS, Status
 
-    if exit_code_of([run]) not in (0, NO_VERDICT_EXIT_CODE):
+    if exit_code_of([run]) not in (0, NO_VERDICT):
         return "failed"
     cut = run.manifest.planned_cases > len(run.points) or any(
         point.status is Status.SKIPPED or point.stop_reason == MORE_ROUNDS

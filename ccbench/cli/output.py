@@ -24,6 +24,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ccbench.errors import RunFolderError, UsageError
+from ccbench.exit_codes import FINE, NO_VERDICT
 from ccbench.units import harmless, parse_duration, parse_fraction, plural
 
 if TYPE_CHECKING:
@@ -72,8 +73,6 @@ class PacedLines:
             click.echo(f"\r{' ' * self._width}\r", err=True, nl=False)
 
 
-NO_VERDICT_EXIT_CODE = 3
-
 verbosely = click.option(
     "-v", "--verbose", is_flag=True, help="Show the evidence of findings, and all of them."
 )
@@ -102,7 +101,7 @@ def exit_code_of(runs: Sequence[Run]) -> int:
     if any(map(bits_are_unstable, runs)):
         statuses.add(Status.WRONG)
     codes = (EXIT_CODES.get(status) for status in statuses)
-    return min(filter(None, codes), default=0 if points else NO_VERDICT_EXIT_CODE)
+    return min(filter(None, codes), default=FINE if points else NO_VERDICT)
 
 
 MOST_PROBLEMS = 5

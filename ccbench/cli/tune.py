@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ccbench.cli.output import (
-    NO_VERDICT_EXIT_CODE,
     as_json,
     file_for,
     fraction,
@@ -19,6 +18,7 @@ from ccbench.cli.output import (
     say_problems,
     show_lines,
 )
+from ccbench.exit_codes import NO_VERDICT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +162,7 @@ def tune(
             "nccl-csv": lambda: nccl_csv(timings, rules),
         }[form]()
         leave(file, text)
-    return 0 if compared or answered else NO_VERDICT_EXIT_CODE
+    return 0 if compared or answered else NO_VERDICT
 
 
 def _timings(

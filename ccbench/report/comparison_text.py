@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.analysis.verdicts import (
-    FINE,
-    REGRESSION,
     Compared,
     Comparison,
     NoVerdict,
     Verdict,
 )
+from ccbench.exit_codes import FINE, PROBLEM
 from ccbench.report.junit import JUnitCase, junit_text
 from ccbench.report.present import (
     ShownColumn,
@@ -47,7 +46,7 @@ MOST_FOLDED = 200
 LONGEST_CELL = 160
 LONGEST_TEXT = 2000
 
-_SIGNS = {FINE: "✅", REGRESSION: "❌"}
+_SIGNS = {FINE: "✅", PROBLEM: "❌"}
 
 
 # A point without its size, or its change, says nothing.

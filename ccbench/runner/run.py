@@ -20,6 +20,7 @@ from ccbench.cases.axes import DEVICE_MEMORY, Case, asked_of, case_of
 from ccbench.cases.capabilities import backend_names, capabilities_of
 from ccbench.cases.measurement import EXIT_CODES, MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.errors import BackendUnavailable, CannotStart, CcbenchError
+from ccbench.exit_codes import FINE, INTERRUPTED, PARTIAL
 from ccbench.flags import NO_LINK_FLAGS
 from ccbench.machine.detection import detect
 from ccbench.machine.host import Terminated, terminated_by_signals
@@ -222,7 +223,7 @@ class _Run:
         """Run every case; never loses one that was written."""
         self._left = sum(map(self._rounds_left, cases))
         self._progress.started(self._left)
-        exit_code = 0
+        exit_code = FINE
         measured = list(cases)
         try:
             try:
@@ -239,7 +240,7 @@ class _Run:
                 raise
             self._progress.note(str(error))
         except KeyboardInterrupt:
-            exit_code = 130
+            exit_code = INTERRUPTED
         except Terminated as stop:
             exit_code = stop.exit_code
         results = [self._results.get(case.case_id) for case in measured]
@@ -255,7 +256,7 @@ class _Run:
         )
         # The worst status decides; a run without a measured case, with too few rounds of one, or with one for
         # which no ranks ever started, is partial.
-        complete = 0 if counts.get(Status.OK) and not unfinished else EXIT_CODES[Status.SKIPPED]
+        complete = FINE if counts.get(Status.OK) and not unfinished else PARTIAL
         worst = next(
             (code for status, code in EXIT_CODES.items() if counts.get(status)), complete
         )

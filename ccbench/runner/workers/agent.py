@@ -29,6 +29,7 @@ from multiprocessing.connection import Connection
 from ccbench.backends.base import Position
 from ccbench.backends.endpoint import open_launched
 from ccbench.errors import CannotStart, CcbenchError, UsageError
+from ccbench.exit_codes import PARTIAL
 from ccbench.machine.files import Files
 from ccbench.machine.host import (
     control_group_limits,
@@ -53,7 +54,6 @@ from ccbench.runner.workers.session import hang_up
 
 PARTING_SECONDS = 4.0
 LONGEST_OUTPUT = 2000
-LOST_EXIT_CODE = 5
 
 
 # -- an agent of one team ----------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class LaunchedProcessAgent:
         except CcbenchError as error:
             return str(error), error.exit_code
         except ConnectionError as error:  # its leader was killed
-            return f"the team's leader is gone ({error.strerror})", LOST_EXIT_CODE
+            return f"the team's leader is gone ({error.strerror})", PARTIAL
         except SystemExit:  # its library did not start, which the leader knows
             return "", 1
         return "", 0
@@ -190,7 +190,7 @@ class LaunchedProcessAgent:
 
     def _listen(self) -> None:
         """Do what the hub says; without one the run is lost."""
-        over = messages.Stop(LOST_EXIT_CODE)
+        over = messages.Stop(PARTIAL)
         try:
             while not isinstance(message := self._hub.recv(), messages.Stop):
                 if isinstance(message, messages.Question):

@@ -15,7 +15,8 @@ from multiprocessing import Pipe
 import pytest
 
 from ccbench.errors import UsageError
-from ccbench.runner.workers.agent import LOST_EXIT_CODE, LaunchedProcessAgent
+from ccbench.exit_codes import PARTIAL
+from ccbench.runner.workers.agent import LaunchedProcessAgent
 from ccbench.runner.workers.channel import connect, tell_all
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.hub import AgentHub, hub_of, join_run
@@ -46,7 +47,7 @@ def test_an_agent_whose_leader_was_killed_says_so_and_goes_on(
     codes: list[int] = []
     thread.start()
     assert hub.poll(10), "the agent says nothing"
-    assert hub.recv() == Ended(1, 1, LOST_EXIT_CODE, "the team's leader is gone (Broken pipe)")
+    assert hub.recv() == Ended(1, 1, PARTIAL, "the team's leader is gone (Broken pipe)")
     hub.send(Spawn({"CCBENCH_LEADER": ""}, in_process=True, group=2))
     assert "MPI comes up only once" in hub.recv().output
     hub.send(Stop(137))
@@ -170,7 +171,7 @@ def test_an_agent_whose_run_is_lost_says_so(
     monkeypatch.setattr("ccbench.runner.workers.hub.store_for", lambda *_: None)
     monkeypatch.setattr("ccbench.runner.workers.hub.connect_to_first", lambda *_: ours)
     theirs.close()
-    assert join_run(LaunchedProcess("srun", 1, 2), []) == LOST_EXIT_CODE
+    assert join_run(LaunchedProcess("srun", 1, 2), []) == PARTIAL
     assert (
         "srun: the run's first process has left without a word to process 1"
         in capfd.readouterr().err

@@ -458,7 +458,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
                 f"80 % of measured times lie between: errors of predictions on {origin}"
             )
     if any(point.get("nccl_seconds") for point in points):
-        lines.append(f"{own}: by the constants with which it chooses algorithms")
+        lines.append(f"{own}: by the constants of its tuning model")
     for remark in dict.fromkeys(point.get("extrapolated", "") for point in points):
         if remark:
             lines.append(f"extrapolated: {remark}")

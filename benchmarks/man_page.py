@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from ccbench import cli
+import ccbench.exit_codes
 from ccbench.cli import commands
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "ccbench.1"
@@ -90,8 +90,8 @@ def page() -> str:
 
 
 def exit_codes() -> str:
-    """The sentence of the command line's own docstring."""
-    return escaped(inspect.cleandoc(cli.__doc__ or "").partition("Exit codes: ")[2])
+    """The sentence of the module that holds them."""
+    return escaped(inspect.cleandoc(ccbench.exit_codes.__doc__ or "").partition("\n\n")[2])
 
 
 if __name__ == "__main__":

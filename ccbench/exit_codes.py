@@ -1,28 +1,17 @@
-"""Exit codes, the same for every command; a signal ends one with 128 and its number."""
+"""Exit codes, the same for every command.
+
+0 fine, 1 wrong results or slower, 2 usage or configuration, 3 no verdict, 4 timed out or hung,
+5 partial, 70 a bug in ccbench, 129, 130 and 143 stopped by a signal, 141 the reader of stdout went away.
+"""
 
 from __future__ import annotations
 
 FINE = 0
-"""Nothing wrong: also LOW and FAST."""
-
 PROBLEM = 1
-"""Slower than what was asked for, wrong results, or something wrong in what was read."""
-
 USAGE = 2
-"""Nothing was done: the command line, a suite, a file or this machine cannot be used so."""
-
 NO_VERDICT = 3
-"""Nothing can be said."""
-
 HUNG = 4
-"""Ranks have stopped, or a case took too long."""
-
 PARTIAL = 5
-"""Something crashed or was left out; what was measured is kept."""
-
-BUG = 70
-"""A fault of ccbench's own: EX_SOFTWARE of BSD's sysexits.h."""
-
+BUG = 70  # EX_SOFTWARE of BSD's sysexits.h
 INTERRUPTED = 128 + 2
 READER_GONE = 128 + 13
-"""The reader of stdout went away."""

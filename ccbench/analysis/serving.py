@@ -6,7 +6,7 @@ A winner stays until another leads it by ``LEAD``, so that a few percent at one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -15,7 +15,6 @@ import numpy as np
 from ccbench.analysis.tuning import Situation, Timing, timings_of
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.flags import Flag
-from ccbench.results import Run
 from ccbench.results.keys import grouped
 from ccbench.results.loading import SERVERS, load_published
 
@@ -92,10 +91,9 @@ def answers_of(timings: Sequence[Timing], best: Best) -> list[Winners]:
     ]
 
 
-def best_published(runs: Sequence[Run]) -> Best:
-    """Return the fastest published on the devices of ``runs``; nothing for published runs and several devices."""
-    devices = {device for run in runs for device in run.devices}
-    if len(devices) != 1 or any(run.is_published for run in runs):
+def best_published(devices: Set[str]) -> Best:
+    """Return the fastest published on ``devices``; nothing for several kinds."""
+    if len(devices) != 1:
         return {}
     timings = sorted(
         sound(timings_of([load_published(SERVERS)])), key=lambda timing: -timing.median_seconds

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 IN_A_LAYER = 2
 """all_reduces of a layer with tensor parallelism: one ends the attention, one the MLP."""
 
-SIZES = ("size", "<fastest", "p50", "p99 of samples", "<times the best published")
+PUBLISHED = "<times the best published"
+SAMPLED = ("size", "<fastest", "p50", "p99 of samples", PUBLISHED)
+ALONE = ("size", "<fastest", "time", PUBLISHED)
+"""Of times that have no samples: published or predicted ones."""
+
 LAYERS = ("tokens", "size", "all_reduce", "layer", "<measured")
 """Titles of columns."""
 
@@ -36,28 +40,35 @@ def sentence(answer: Winners) -> str:
     ]
     words = [", then ".join(words)]
     words += [f"crossover between {', '.join(changes)}"] if changes else []
-    return "; ".join([*words, *(["nothing else was measured"] if not answer.contested else [])])
+    return "; ".join(
+        [*words, *(["nothing to compare it with"] if not answer.contested else [])]
+    )
+
+
+def telling(answers: Iterable[Winners], hidden: int | None) -> list[Winners]:
+    """Return ``answers`` without what ran alone, unless it was published or ``hidden`` asks for it."""
+    return [
+        each
+        for each in answers
+        if each.contested
+        or any(size.published for size in each.winners)
+        or (hidden and each.situation.collective == "all_reduce")
+    ]
 
 
 def answer_lines(
     answers: Sequence[Winners], hidden: int | None, tokens: Sequence[int]
 ) -> Iterator[str]:
-    """Yield a sentence for each situation, then its row for each size, and one for each number of tokens.
-
-    Left out: what ran alone, unless it was published or ``hidden`` asks for it.
-    """
-    layers = [each for each in answers if hidden and each.situation.collective == "all_reduce"]
-    answers = [
-        each
-        for each in answers
-        if each in layers or each.contested or any(size.published for size in each.winners)
-    ]
+    """Yield a sentence for each situation, then its row for each size, and one for each number of tokens."""
     for answer in answers:
         yield f"fastest {answer.situation.label}: {sentence(answer)}"
     for answer in answers:
         yield from ("", answer.situation.label)
-        yield from _table(SIZES, map(_row, answer.winners))
-        if hidden and answer in layers:
+        sampled = any(each.p99_seconds for each in answer.winners)
+        yield from _table(
+            SAMPLED if sampled else ALONE, (_row(each, sampled) for each in answer.winners)
+        )
+        if hidden and answer.situation.collective == "all_reduce":
             yield from _table(LAYERS, (layer_row(answer, hidden, count) for count in tokens))
 
 
@@ -65,11 +76,11 @@ def _table(titles: Sequence[str], rows: Iterable[tuple[str, ...]]) -> Iterator[s
     return (f"  {line}" for line in aligned(filled(Table(columns(*titles), [*rows]))))
 
 
-def _row(each: Fastest) -> tuple[str, ...]:
+def _row(each: Fastest, sampled: bool) -> tuple[str, ...]:
     best, beside = each.published, ""
     if best is not None:
         beside = f"{each.times_published:.2f} ({best.version}, {best.situation.mode})"
-    times = (each.p50_seconds, each.p99_seconds)
+    times = (each.p50_seconds, each.p99_seconds)[: 1 + sampled]
     seconds = [format_seconds(time) if time else "" for time in times]
     return format_size(each.size_bytes), each.name, *seconds, beside
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE, plans
+from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE, plans, suites
 from ccbench.cli.output import (
     as_json,
     completing,
@@ -20,21 +20,22 @@ from ccbench.cli.output import (
     show_lines,
     table_lines,
 )
+from ccbench.cli.pricing import (
+    ANOTHER_LIBRARY,
+    LIBRARY,
+    OWN,
+    Point,
+    Query,
+    cluster_points,
+    library_point,
+    rates,
+)
 from ccbench.cli.stating import on_machine, stated_source, states_the_machine
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ccbench.model import Prediction
     from ccbench.model.calibrated import CalibratedCluster, CalibratedPoint
-    from ccbench.model.cluster import Cluster, ClusterPoint
-    from ccbench.model.library import LibraryRequest
-
-Point = dict[str, Any]
-
-OWN = "schedule"
-LIBRARY = "nccl"
-ANOTHER_LIBRARY = "a collective library"
-"""Ascend's, which is priced with the algorithms and constants of NCCL."""
+    from ccbench.model.cluster import Cluster
 
 
 @click.command(short_help="Price collectives on a machine without running them.")
@@ -87,6 +88,12 @@ ANOTHER_LIBRARY = "a collective library"
     metavar="FILE",
     help="Write the intervals as YAML for --gate; more collectives of the same machine join them.",
 )
+@click.option(
+    "--suite",
+    metavar="SUITE",
+    shell_complete=completing(suites, "file"),
+    help="What its work should take, and the winner by size: serving, beside what servers publish.",
+)
 @states_the_machine
 @as_json
 def predict(
@@ -103,6 +110,7 @@ def predict(
     dtype: str,
     model: str | None,
     gate_file: Path | None,
+    suite: str | None,
     gpu: str | None,
     pcie: str | None,
     as_json: bool,
@@ -125,6 +133,11 @@ def predict(
         raise UsageError(
             "missing: --machine hgx-h100, or another of 'ccbench list machines'; or --from RUN"
         )
+    elif suite is not None:
+        from ccbench.cli.suite_prices import show_suite
+
+        show_suite(suite, (name, nodes, network, ranks), as_json)
+        return
     elif collective is None:
         raise UsageError(
             "missing: --collective all_reduce, or another of 'ccbench list collectives'"
@@ -216,73 +229,6 @@ def _write_gates(
     say(f"wrote {path}")
 
 
-@dataclass(frozen=True)
-class Query:
-    """A request of the command line."""
-
-    collective: str
-    algorithm: str | None
-    protocol: str
-    sizes_bytes: tuple[int, ...]
-    dtype: str
-
-    def counts(self, ranks: int) -> dict[int, int]:
-        """Size -> count; sizes round down to whole elements, as in nccl-tests, so two may become one."""
-        from ccbench.collectives import collective
-        from ccbench.dtypes import item_bytes
-
-        row, item = collective(self.collective), item_bytes(self.dtype)
-        counts = dict.fromkeys(row.count_for(size, ranks, item) for size in self.sizes_bytes)
-        return {row.size_bytes(count, ranks, item): count for count in counts}
-
-    def only(self, algorithm: str) -> Query:
-        """Return the request for one algorithm."""
-        return replace(self, algorithm=algorithm)
-
-    def schedules(self, ranks: int) -> tuple[str, ...]:
-        """The algorithm asked for, else those that so many ranks can run; schedules have no protocol."""
-        from ccbench.schedules import algorithm_row, algorithms_of
-
-        if self.protocol != "default":
-            raise UsageError(
-                f"--protocol {self.protocol}: schedules have none; it is for libraries on machines with GPUs"
-            )
-        if self.algorithm is not None:
-            return (self.algorithm,)
-        rows = [algorithm_row(self.collective, name) for name in algorithms_of(self.collective)]
-        return tuple(
-            row.name
-            for row in rows
-            if row.unsupported(ranks, row.default_parameter(ranks, 0)) is None
-        )
-
-    def of_library(self, ranks: int) -> LibraryRequest:
-        """Return the request as a library's model takes it, in NCCL's own spelling (LL128, NVLSTree) too."""
-        from ccbench.dtypes import item_bytes
-        from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
-        from ccbench.units import shown
-
-        words = {}
-        for option, word, names in (
-            ("algorithm", self.algorithm or "default", ALGORITHMS),
-            ("protocol", self.protocol, PROTOCOLS),
-        ):
-            words[option] = word.lower()
-            if words[option] not in ("default", *names):
-                raise UsageError(
-                    f"--{option} {shown(word)}: a library has no such thing; "
-                    f"one of default, {', '.join(names)}"
-                )
-        return LibraryRequest(
-            self.collective,
-            tuple(self.counts(ranks)),
-            item_bytes(self.dtype),
-            self.dtype.startswith("float8"),
-            algorithm=words["algorithm"],
-            protocol=words["protocol"],
-        )
-
-
 def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None:
     """The machine of a file that 'predict --from' wrote; None where ``name`` is something else."""
     from ccbench.model.calibrated import is_calibrated_file, load_calibrated
@@ -313,58 +259,12 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
     return machine
 
 
-def cluster_points(
-    cluster: Cluster, query: Query, model: str | None
-) -> tuple[str, list[Point]]:
-    """Return (the library or schedules that would run it, the points)."""
-    from ccbench.model.cluster import library_points, schedule_points
-    from ccbench.model.library import Intra
-    from ccbench.model.library.predictor import nccl_seconds
-
-    if model != OWN:
-        request = query.of_library(cluster.ranks)
-        by = "RCCL" if cluster.system.is_amd else "NCCL"
-        if cluster.system.intra is Intra.HCCS:
-            by = ANOTHER_LIBRARY
-        return by, [
-            _library_point(point) | {"nccl_seconds": seconds}
-            for point, seconds in zip(
-                library_points(cluster, request),
-                nccl_seconds(cluster.system, request).tolist(),
-                strict=True,
-            )
-        ]
-    whole = tuple(query.counts(cluster.ranks))
-    return "ccbench's own schedules", [
-        _point(
-            query.collective, name, "default", point.ranks, point.size_bytes, point.prediction
-        )
-        for name in query.schedules(cluster.ranks)
-        for point in schedule_points(cluster, query.collective, name, whole)
-    ]
-
-
-def _library_point(point: ClusterPoint) -> Point:
-    priced = _point(
-        point.collective,
-        point.algorithm,
-        point.protocol,
-        point.ranks,
-        point.size_bytes,
-        point.prediction,
-    )
-    interval = point.prediction.interval
-    assert interval is not None  # every prediction of a library has one
-    edges = {f"predicted_{name}": value for name, value in asdict(interval).items()}
-    return priced | edges | {"extrapolated": point.extrapolated}
-
-
 def _beside(calibrated: Sequence[CalibratedPoint]) -> list[Point]:
     """The usual predictions, and beside each the calibrated time with the rates of that time."""
     points = []
     for point in calibrated:
         usual = point.point
-        algbw, busbw = _rates(
+        algbw, busbw = rates(
             usual.collective, usual.ranks, usual.size_bytes, point.calibrated_seconds
         )
         figures = {
@@ -374,39 +274,8 @@ def _beside(calibrated: Sequence[CalibratedPoint]) -> list[Point]:
         }
         figures |= asdict(point.interval)
         further = {f"calibrated_{name}": value for name, value in figures.items()}
-        points.append(_library_point(usual) | further)
+        points.append(library_point(usual) | further)
     return points
-
-
-def _point(
-    collective: str,
-    algorithm: str,
-    protocol: str,
-    ranks: int,
-    size_bytes: int,
-    priced: Prediction,
-) -> Point:
-    algbw, busbw = _rates(collective, ranks, size_bytes, priced.predicted_seconds)
-    return {
-        "collective": collective,
-        "algorithm": algorithm,
-        "protocol": protocol,
-        "ranks": ranks,
-        "size_bytes": size_bytes,
-        "bound_seconds": priced.bound_seconds,
-        "predicted_seconds": priced.predicted_seconds,
-        "algbw_GB_s": algbw,
-        "busbw_GB_s": busbw,
-        "bottleneck": priced.bottleneck,
-    }
-
-
-def _rates(collective: str, ranks: int, size_bytes: int, seconds: float) -> tuple[float, float]:
-    """algbw and busbw in GB/s of a collective that takes ``seconds``; 0 where it takes no time."""
-    from ccbench.collectives import collective as row_of
-
-    rate = size_bytes / seconds / 1e9 if seconds > 0 else 0.0
-    return rate, rate * row_of(collective).bus_factor(ranks)
 
 
 def _print_table(points: Sequence[Point], what: str, by: str) -> None:

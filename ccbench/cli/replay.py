@@ -134,7 +134,7 @@ def _predicted(folded: Fold, settings: Mapping[str, Any]) -> dict[Case, Alone]:
     and --backend says what runs on it: that run predicts its cases itself.
     """
     from ccbench.cases.capabilities import PricedBy, capabilities_of
-    from ccbench.cli.predict import LIBRARY
+    from ccbench.cli.pricing import LIBRARY
     from ccbench.model.context import named_context
     from ccbench.plan.replay import Alone
     from ccbench.readers.traces.fold import fitted

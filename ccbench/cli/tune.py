@@ -124,7 +124,7 @@ def tune(
     """
     from ccbench.analysis.serving import answers_of, best_published
     from ccbench.analysis.tuning import Rules, advise
-    from ccbench.cli.answering import answer_document, answer_lines
+    from ccbench.cli.answering import answer_document, answer_lines, telling
     from ccbench.errors import UsageError
     from ccbench.report.tuning_formats import advice_document, advice_lines, nccl_csv
     from ccbench.report.tuning_formats import nccl_environment as environment
@@ -139,9 +139,11 @@ def tune(
     file = file_for(output, FILE_NAMES["json" if as_json else form])
     loaded = [open_run(run, details=False) for run in runs or (latest_run(),)]
     timings = _timings(loaded, forced, reproducible)
+    # What is published is not beside itself.
+    devices = {name for run in loaded if not run.is_published for name in run.devices}
     advice = advise(timings, rules)
-    answers = answers_of(timings, best_published(loaded))
-    lines = [*answer_lines(answers, hidden, tokens)]
+    answers = answers_of(timings, best_published(devices))
+    lines = [*answer_lines(telling(answers, hidden), hidden, tokens)]
     answered = bool(lines)
     compared = any(advised.compared for advised in advice)
     # Of what is published, releases are pooled there, and none of them is a default.

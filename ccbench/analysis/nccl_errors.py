@@ -158,7 +158,7 @@ KNOWN_ERRORS = (
     ),
     KnownError(
         "address_unreachable",
-        r"ibv_modify_qp\w* failed with (?:error )?(?:110|101|113|22|Connection timed|Network is|No route|Invalid)",
+        r"ibv_modify_qp\w* failed with (?:error )?(?:110|101|113|Connection timed|Network is|No route)",
         "a GID (address) of another rank's NIC cannot be reached from this NIC",
         "see whether the two GIDs of the line are routed to each other. Rails that are not: NCCL_CROSS_NIC=0, and "
         "NCCL_IB_MERGE_NICS=0 where ports are joined; RoCE: an index with a routable address (show_gids, "
@@ -205,7 +205,8 @@ KNOWN_ERRORS = (
         "verbs_call",
         r"(?:ibv|mlx5dv)_\w+ failed",
         "a call of the verbs library failed: {text}",
-        "look its error up; see ibv_devinfo inside the container, and 'dmesg' of this host",
+        "look its error up; see ibv_devinfo inside the container, the GID index (show_gids, NCCL_IB_GID_INDEX), and 'dmesg' "
+        "of this host",
     ),
     KnownError(
         "no_interface",

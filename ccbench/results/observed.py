@@ -37,7 +37,6 @@ TOOLS = frozenset(
         "hccl_test",
         "torch-all-reduce-bench",
         "param",
-        "markdown-table",
     }
 )
 """Tools that measure a GPU maker's collective library; the others measure something the model is not of."""

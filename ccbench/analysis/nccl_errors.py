@@ -230,7 +230,7 @@ KNOWN_ERRORS = (
     KnownError(
         "peer_gone",
         r"[Cc]onnection closed by remote peer|Connection reset by peer|Broken pipe|socket progress error|"
-        r"remote process exited|peer \S+ (?:closed|exited)",
+        r"remote process exited|peer \S+ (?:closed|exited)|Failed to execute operation .*retcode 6",
         "another rank went away",
         "the cause is in that rank's log, not here: look for its first error",
         place=FOLLOWS,

@@ -309,10 +309,9 @@ def _machine_shown(
         plain = f"pcie{pcie_generation(generation)}-x16"
         which = (plain,) if plain in catalog_names() else ()
     alone = all((table.nodes or system.nodes) == 1 for table in tables)
-    # Of one node of a rack, or one card, what joins it to others does not matter.
-    sure = bool(machines_with(model)) and (
-        max(each) == 1 or (alone and _SUPERCHIP.search(model))
-    )
+    # Of one card, or one node of a rack, what joins it to others does not matter.
+    in_a_rack = alone and bool(machines_with(model)) and _SUPERCHIP.search(model)
+    sure = max(each) == 1 or in_a_rack
     if which and (len(machines) == 1 or (len(which) == 1 and sure)):
         return which[0], f"{where} {model}, {max(each)} in a node"
     if not which:

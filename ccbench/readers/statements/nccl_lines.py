@@ -135,25 +135,31 @@ def read(text: str) -> Iterator[Statement]:
     last_error, before = False, (0, "")
     for entry in entries(text):
         body = entry.body.strip()
-        recognised = False
+        recognised, is_version = False, False
         for kind, literal, form in forms:
             if literal in body and (match := form.search(body[:2400])):
-                recognised = True
+                recognised, is_version = True, kind == "version"
                 yield Statement(kind, entry.number, body, match.groupdict(), entry.speaker)
         if entry.number in warned and not recognised:
             # The source file that warns stands before the marker: misc/shmutils.cc:103
             values = {"text": body[:400], "source": warned[entry.number]}
             yield Statement("warning", entry.number, body, values, entry.speaker)
-        elif not entry.marked and not recognised and (crash := _CRASH.search(body)):
+        # PyTorch's message of an error names the version, too.
+        elif not (entry.marked or (recognised and not is_version)) and (
+            crash := _CRASH.search(body)
+        ):
             recognised, rank = True, _RANK.search(body)
+            # Pasted into one line, the message ends with the library's warning.
+            reason = crash[0].rpartition("Last error:")[2].strip() or crash[0]
             yield Statement(
                 "warning",
                 entry.number,
-                crash[0],
-                {"text": crash[0]},
+                reason,
+                {"text": reason},
                 f"rank {rank[1]}" if rank else "",
             )
         elif last_error and body and not recognised:
+            body = re.sub(r"^\[rank\d{1,7}\]: ?", "", body)
             number, reason = before if re.match("nccl[A-Z]", body) else (entry.number, body)
             recognised = True
             if reason:

@@ -250,7 +250,10 @@ def _sentence(
         return f"CANNOT SAY what joins the GPUs: {machines}; 'nvidia-smi topo -m' and its like say it"
     if evidence.logs and remarks:
         return f"CANNOT SAY: {remarks[0]}"
+    seen = ", ".join(
+        [*dict.fromkeys(part.form for part in evidence.parts), *filter(None, [summary])]
+    )
     return (
-        f"CANNOT SAY: the text says too little{f' ({summary})' if summary else ''}: no transport, no graph and "
-        "no table; run again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH"
+        f"CANNOT SAY: what was read ({seen}) has no transport, no graph and no table of a collective; "
+        "give the log of a run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH"
     )

@@ -205,8 +205,8 @@ KNOWN_ERRORS = (
         "verbs_call",
         r"(?:ibv|mlx5dv)_\w+ failed",
         "a call of the verbs library failed: {text}",
-        "look its error up; see ibv_devinfo inside the container, the GID index (show_gids, NCCL_IB_GID_INDEX), and 'dmesg' "
-        "of this host",
+        "look its error up; see ibv_devinfo inside the container, the GID index (show_gids, NCCL_IB_GID_INDEX), and "
+        "'dmesg' of this host",
     ),
     KnownError(
         "no_interface",

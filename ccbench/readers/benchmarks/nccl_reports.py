@@ -18,24 +18,25 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
+
+from pydantic_core import from_json
 
 from ccbench.findings import SourceWarning
 from ccbench.flags import Flag
 from ccbench.readers.benchmarks.log import (
-    Columns,
     DeviceLine,
     ImportedLog,
     ImportedRow,
     ImportedTable,
     LogOutcome,
-    PrintedColumn,
     bus_factor,
-    cells_of,
     json_record,
-    row_of,
 )
+from ccbench.readers.benchmarks.nccl_tests import placements
 from ccbench.readers.benchmarks.nccl_tests_columns import (
+    Cells,
     likely_collective,
     nodes_of_devices,
     ranks_of_devices,
@@ -46,37 +47,20 @@ from ccbench.readers.benchmarks.words import (
     capped,
     collective_name,
     decoded,
-    dtype_name,
     library_in,
     program_collective,
     source_lines,
     variables_in,
     whole,
 )
-from ccbench.readers.lines import figure
+from ccbench.readers.lines import decimal, figure
 from ccbench.readers.traces.words import count, listed, members
-
-_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],"]', re.DOTALL)
-_CLOSERS = {"{": "}", "[": "]"}
-_DEEPEST = 64
-"""Levels of nesting that are followed; the tools' documents have six."""
 
 _START = re.compile(
     r'\s{0,1000}\{\s{0,100}"version"\s{0,9}:\s{0,9}\d{1,4}\s{0,9},\s{0,99}"start_time"\s{0,9}:'
 )
 _HEAD = ("size", "count", "type", "redop", "root")
-_STATISTICS = {f"{word}_us" for word in ("min", "max", "avg", "p50", "p95", "p99", "stdev")}
-_STATISTICS |= {"cv_pct", "skipped_iterations"}
-
-_COLUMNS = Columns(
-    PrintedColumn("size", "size_bytes"),
-    PrintedColumn("time", "seconds", 1e6),
-    PrintedColumn("algbw", "algbw"),
-    PrintedColumn("busbw", "busbw"),
-    PrintedColumn("type", "dtype"),
-    PrintedColumn("count", "count"),
-    PrintedColumn("[a-z#]+", ""),
-)
+_FIGURES = ("time", "algbw", "busbw", "wrong")
 _NAMES = {
     "collective": "name",
     "#wrong": "wrong",
@@ -118,33 +102,19 @@ def read(text: str) -> ImportedLog:
 def loaded(text: str) -> tuple[Any, bool]:
     """(value, whole): the JSON value in ``text``; where it is cut or broken, what stands before the break.
 
-    Numbers are their digits, as text. Returns (None, False) where nothing can be taken; raises nothing.
+    Returns (None, False) where nothing can be taken; raises nothing.
     """
-    sound = ""
     try:
         return json.loads(text, parse_float=str, parse_int=str), True
     except json.JSONDecodeError as error:
         sound = text[: error.pos]
     except (ValueError, RecursionError):
         return None, False
-    # Up to the last whole element, with everything closed that was open there.
-    stack: list[str] = []
-    end, open_then = 0, ""
-    for piece in _PIECE.finditer(sound):
-        mark = piece[0]
-        if mark == '"' or len(stack) > _DEEPEST:
-            break
-        if mark in _CLOSERS:
-            stack.append(_CLOSERS[mark])
-        elif mark in "}]":
-            if not stack or stack.pop() != mark:
-                break
-            end, open_then = piece.end(), "".join(stack)
-        elif mark == ",":
-            end, open_then = piece.start(), "".join(stack)
+    # A number at the break may have lost digits.
+    end = max(map(sound.rfind, ",]}"))
     try:
-        return json.loads(sound[:end] + open_then[::-1], parse_float=str, parse_int=str), False
-    except (ValueError, RecursionError):
+        return from_json(sound[: end + 1], allow_partial=True), False
+    except ValueError:
         return None, False
 
 
@@ -229,38 +199,20 @@ def _document_tables(
 
 
 def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
-    size = count(result.get("size"))
-    root = str(result.get("root", "-1")).strip()
+    head = {name: str(result[name]).strip() for name in _HEAD if name in result}
     for name, in_place in (("out_of_place", False), ("in_place", True)):
         body = members(result.get(name))
-        if size is None or "bus_bw" not in body:
+        if whole(head.get("size", "")) is None or "bus_bw" not in body:
             continue
-        timing = members(result.get(f"{name}_per_iter"))
-        cells: dict[str, Any] = {key: figure(str(timing.get(key))) for key in _STATISTICS}
-        if (iterations := count(result.get("actual_iterations"))) is not None:
-            cells["iterations"] = iterations
-        times_processor = "cpu_time" in body
-        time = figure(str(body.get("time", body.get("cpu_time"))))
-        cells["seconds"] = time.over(1e6) if time else None
-        cells["algbw"], cells["busbw"] = (
-            figure(str(body.get(rate))) for rate in ("alg_bw", "bus_bw")
-        )
-        wrong = figure(str(body.get("nwrong")))
-        samples = [figure(str(sample)) for sample in listed(timing.get("times_us"))]
-        yield row_of(
-            0,
-            cells,
-            size_bytes=size,
-            count=count(result.get("count")),
-            dtype=dtype_name(str(result.get("type", ""))),
-            op=str(result.get("redop", "")),
-            root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
-            in_place=in_place,
-            wrong_elements=None if wrong is None else int(wrong.value),
-            samples_seconds=tuple(
-                sample.value / 1e6 for sample in samples if sample is not None
-            ),
-            flags=((Flag.CPU_TIME,) if times_processor else ()),
+        names = ("time" if "time" in body else "cpu_time", "alg_bw", "bus_bw", "nwrong")
+        printed = dict(zip(_FIGURES, (str(body.get(word)) for word in names), strict=True))
+        (row,) = placements(Cells(head, (printed,)), 0, (in_place,))
+        times = listed(members(result.get(f"{name}_per_iter")).get("times_us"))
+        samples = filter(None, (decimal(str(time)) for time in times))
+        yield replace(
+            row,
+            samples_seconds=tuple(sample / 1e6 for sample in samples),
+            flags=() if "time" in body else (Flag.CPU_TIME,),
         )
 
 
@@ -321,41 +273,27 @@ def read_records(text: str) -> ImportedLog:
         tool="rccl-tests" if of_rccl else "nccl-tests",
         library="RCCL" if of_rccl else "NCCL",
         tables=tuple(tables),
-        versions=library_lines.versions,
-        environment=library_lines.environment,
+        **library_lines.shown,
         warnings=capped(warnings),
         outcome=LogOutcome.CUT if cut else LogOutcome.UNKNOWN,
         detail="records are missing or broken" if cut else "",
     )
 
 
-def _record_rows(number: int, record: Mapping[str, str]) -> list[ImportedRow]:
+def _record_rows(line: int, record: Mapping[str, str]) -> list[ImportedRow]:
     """Return the row of a record, two where it has columns of both placements; none of one that is not whole."""
-    inside = {
-        name.removesuffix(_SECOND): text
-        for name, text in record.items()
-        if name.endswith(_SECOND)
-    }
-    outside = {name: text for name, text in record.items() if not name.endswith(_SECOND)}
-    rows = []
-    for columns, second in ((outside, False), ({**outside, **inside}, True)):
-        if second and not inside:
-            continue
-        placed = columns.get("inplace", "0").lower()
-        cells = cells_of(_COLUMNS.each(list(columns)), list(columns.values()))
-        if cells is None or placed not in ("0", "1", "true", "false"):
-            return []
-        wrong, root = figure(columns.get("wrong", "")), columns.get("root", "-1")
-        row = row_of(
-            number,
-            cells,
-            op=columns.get("redop", "").lower(),
-            root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
-            in_place=second or placed in ("1", "true"),
-            wrong_elements=None if wrong is None else int(wrong.value),
-        )
-        rows.append(row)
-    return rows
+    placed = record.get("inplace", "0").lower()
+    head = {name: record[name] for name in _HEAD if name in record}
+    figures = [
+        {name: record[name + end] for name in _FIGURES if name + end in record}
+        for end in ("", _SECOND)
+    ]
+    rated = [figure(words.get(name, "0")) for words in figures for name in _FIGURES[:3]]
+    counted = whole(head.get("size", "")), whole(head.get("count", "0"))
+    if None in (*rated, *counted) or placed not in ("0", "1", "true", "false"):
+        return []
+    places = (placed in ("1", "true"), True)
+    return placements(Cells(head, tuple(filter(None, figures))), line, places)
 
 
 def _record(line: str) -> dict[str, str]:

@@ -57,13 +57,11 @@ _COLUMNS = Columns(
     PrintedColumn("num-elements-pair|nElementsPairPerRank", ""),
     PrintedColumn("num-elements|nElementsPerRank", "count"),
     PrintedColumn(r"(?:ping)?Latency\(us\):p50", "seconds", 1e6),
-    PrintedColumn("p75|p95", "{}_seconds", 1e6),
-    PrintedColumn("min", "minimum_seconds", 1e6),
-    PrintedColumn("max", "maximum_seconds", 1e6),
     PrintedColumn(r"algbw\(GB/s\)", "algbw"),
     PrintedColumn(r"busbw\(GB/s\)", "busbw"),
     PrintedColumn(
-        r"(?:pingPong|Total|Comp)Latency\(us\):p50|(?:avg|total)(?:Uni|Bi)BW\(GB/s\)|TFlops|op\[0\]",
+        r"p75|p95|min|max|(?:pingPong|Total|Comp)Latency\(us\):p50|(?:avg|total)(?:Uni|Bi)BW\(GB/s\)"
+        r"|TFlops|op\[0\]",
         "{}",
     ),
 )
@@ -148,10 +146,7 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
         [*_paragraphs(lines), *_sweeps(lines)],
         (),
         library="NCCL" if "NCCL" in text else "",
-        versions=library_lines.versions,
-        environment=library_lines.environment,
-        hints=library_lines.hints,
-        facts={"network": library_lines.network} if library_lines.network else {},
+        **library_lines.shown,
     )
 
 

@@ -1,7 +1,7 @@
 """Tools that print a line of column headings and a row for each size: hosts' benchmarks and vendors' tests.
 
 A tool is a row of TOOLS: its columns, patterns of the lines above its tables, and a function that makes a
-table of what both say. mscclpp-test prints an object a line instead. Each tool's source stands beside it.
+table of what both say. Each tool's source stands beside it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from ccbench.readers.benchmarks.log import (
     NOT_PRINTED,
     Columns,
     ImportedLog,
-    ImportedRow,
     ImportedTable,
     LogOutcome,
     LogReader,
     OpenTable,
     PrintedColumn,
     cells_of,
-    json_record,
     log_of,
     row_of,
-    tables_of,
 )
 from ccbench.readers.benchmarks.words import (
     GIBI,
@@ -45,7 +42,6 @@ from ccbench.readers.benchmarks.words import (
     whole,
     whole_size,
 )
-from ccbench.readers.lines import figure
 
 _OTHER = r"(?:[\w.]{1,20} ){0,2}[\w.]{0,20} ?\([^\s()]{1,9}\)|[^\s|]+"
 """Any heading: a few words with a unit, or one word."""
@@ -60,7 +56,7 @@ _OPTION = re.compile(r"(-[-\w]{1,40}|\w{1,40}(?==))[ =]{1,9}([^\s,-][^\s,]*)")
 class Tool:
     """One tool.
 
-    name, tool: of the reader and of its logs. library: what is measured, where no line names it.
+    tool: its name. library: what is measured, where no line names it.
     sign: what every output has somewhere. columns: what may be printed; a heading over several columns has
     their names with commas between. stated: patterns of lines whose named groups hold for the tables below;
     a match of the first ends what the lines before it said. table: returns the table, without rows, and the
@@ -69,7 +65,6 @@ class Tool:
     output. separator: between the cells of a row.
     """
 
-    name: str
     tool: str
     library: str
     sign: re.Pattern[str]
@@ -216,9 +211,6 @@ def _osu(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
         2 if collective in ("osu_latency", "osu_bw", "osu_bibw") else launch.ranks,
         launch.nodes,
         mode="isolated" if collective in COLLECTIVES else "streaming",
-        facts={
-            "flavour": context.get("flavour", ""),  # MPI-CUDA: buffers on the device
-        },
     )
     return closed, {"dtype": dtype_name(context.get("dtype", ""))}
 
@@ -237,8 +229,7 @@ _IMB = _columns(
 
 def _imb(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
     context, launch = table.context, table.context["launch"]
-    name = context.get("name", "")
-    word = name.removesuffix("_pure")
+    word = context.get("name", "").removesuffix("_pure")
     names = (collective_name(text) for text in (word, word[1:]))  # Iallreduce and the like
     collective = next(filter(COLLECTIVES.__contains__, names), word)
     op = op_of(collective, context.get("op", "sum").lower())
@@ -248,7 +239,7 @@ def _imb(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
             cells["wrong_elements"] = int(defects.value > 0)
     ranks = whole(context.get("processes", "")) or launch.ranks
     nodes = launch.nodes if ranks == launch.ranks else None
-    closed = ImportedTable(collective, (), ranks, nodes, facts={"name": name})
+    closed = ImportedTable(collective, (), ranks, nodes)
     return closed, {"dtype": dtype_name(dtype), "op": op, "root": -1}
 
 
@@ -285,9 +276,7 @@ def _gloo(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
         cells |= {"dtype": {2: "float16", 4: "float32"}.get(item, "")}
         if whole_size(collective, 1, ranks) != (1, ()):
             cells.pop("algbw", None)  # of one block
-    closed = ImportedTable(
-        collective, (), ranks, algorithm=algorithm or "default", facts=options
-    )
+    closed = ImportedTable(collective, (), ranks, algorithm=algorithm or "default")
     return closed, {"in_place": True}  # the algorithms work on the pointers that they get
 
 
@@ -394,7 +383,6 @@ def _ucc(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
 TOOLS = (
     Tool(
         "osu",
-        "osu",
         "MPI",
         re.compile("OSU |OMB"),
         _OSU,
@@ -408,7 +396,6 @@ TOOLS = (
         titled=True,
     ),
     Tool(
-        "imb",
         "imb",
         "MPI",
         re.compile(r"\[usec\]|Intel ?\(R\) MPI Benchmarks"),
@@ -427,7 +414,6 @@ TOOLS = (
         closing=re.compile("All processes entering MPI_Finalize"),
     ),
     Tool(
-        "nccom",
         "nccom-test",
         "",
         re.compile(r"count\(elems\)"),
@@ -438,7 +424,6 @@ TOOLS = (
         closing=re.compile(r"Avg bus bandwidth:[ \t]*\d"),
     ),
     Tool(
-        "hccl_test",
         "hccl_test",
         "HCCL",
         re.compile(r"data_size\(Bytes\)"),
@@ -451,7 +436,6 @@ TOOLS = (
         separator="|",
     ),
     Tool(
-        "gloo_benchmark",
         "gloo-benchmark",
         "Gloo",
         re.compile("elements"),
@@ -462,7 +446,6 @@ TOOLS = (
         _gloo,
     ),
     Tool(
-        "ucc_perftest",
         "ucc_perftest",
         "UCC",
         re.compile("Time, us"),
@@ -477,51 +460,4 @@ TOOLS = (
     ),
 )
 
-# -- mscclpp-test -------------------------------------------------------------------------------------------
-# Lines of https://github.com/microsoft/mscclpp, test/deploy/perf_ndmv4.jsonl; test/mscclpp-test/common.cc.
-# Times are in microseconds, rates in 1e9 bytes per second, size is nccl-tests' size.
-
-_NEEDED = frozenset({"name", "ranks", "size", "time"})
-_FIGURES = {"algbw": "algBw", "busbw": "busBw"}
-
-
-def _mscclpp_record(text: str) -> dict[str, str]:
-    record = json_record(text)
-    return record if record.keys() >= _NEEDED and {"algBw", "busBw"} & record.keys() else {}
-
-
-def _is_mscclpp(text: str) -> bool:
-    return '"algBw"' in text and any(_mscclpp_record(line.text) for line in source_lines(text))
-
-
-def _read_mscclpp(text: str) -> ImportedLog:
-    """One table for each name, kernel and number of ranks, in the order they first appear."""
-    rows: list[tuple[ImportedTable, ImportedRow]] = []
-    warnings: list[SourceWarning] = []
-    lines = list(source_lines(text))
-    for line in lines:
-        if not line.text.lstrip().startswith("{"):
-            continue
-        record = _mscclpp_record(line.text)
-        cells = {name: figure(record.get(word, "")) for name, word in _FIGURES.items()}
-        size_bytes, time = whole(record.get("size", "")), figure(record.get("time", ""))
-        if size_bytes is None or time is None:
-            warnings.append(no_row(line))
-            continue
-        name = collective_name(record["name"])
-        ranks = whole(record["ranks"]) or None
-        each = whole(record.get("ranksPerNode", ""))
-        # Ranks that do not divide evenly over nodes leave the number of nodes open.
-        nodes = ranks // each if ranks and each and ranks % each == 0 else None
-        algorithm = f"kernel:{record['kernel']}" if record.get("kernel") else "default"
-        cells["seconds"] = time.over(1e6)
-        fields = {"size_bytes": size_bytes, "op": op_of(name, "sum"), "root": root_of(name)}
-        row = row_of(line.number, cells, **fields)
-        rows.append((ImportedTable(name, (), ranks, nodes, algorithm), row))
-    return log_of("mscclpp", lines, tables_of(rows), warnings)
-
-
-READERS = (
-    *(LogReader(tool.name, tool.recognises, tool.read) for tool in TOOLS),
-    LogReader("mscclpp", _is_mscclpp, _read_mscclpp),
-)
+READERS = tuple(LogReader(tool.tool, tool.recognises, tool.read) for tool in TOOLS)

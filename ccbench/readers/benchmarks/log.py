@@ -156,6 +156,8 @@ NOT_PRINTED = "N/A"
 """Stands where a tool has no value for a column."""
 _NEEDED = frozenset({"size_bytes", "count", *_FIGURES})
 """Names whose cells must be readable, or the line is no row."""
+_FIELDS = _NEEDED | {"dtype", "wrong_elements"}
+"""Names of cells that are fields of a row."""
 
 
 @dataclass(frozen=True)
@@ -242,27 +244,24 @@ def row_of(line: int, cells: Mapping[str, Any], **more_fields: Any) -> ImportedR
 
     Cells that are no field of a row become its ``extra``, after what ``more_fields`` has of it.
     """
-    figures: dict[str, PrintedFigure] = {
-        name: cells[name] for name in _FIGURES if cells.get(name) is not None
-    }
-    halves = [figures[name].half_unit if name in figures else None for name in _FIGURES]
-    fields = {
-        name: cells[name] for name in ("count", "dtype", "wrong_elements") if name in cells
-    }
-    fields |= {name: value.value for name, value in figures.items()}
-    taken = {*_NEEDED, "dtype", "wrong_elements", ""}
-    extra = {
+    seconds, algbw, busbw = map(cells.get, _FIGURES)
+    values: dict[str, Any] = {
         name: value.value if isinstance(value, PrintedFigure) else value
         for name, value in cells.items()
-        if name not in taken and value is not None
+        if name and value is not None
     }
-    size_bytes = more_fields.pop("size_bytes", None)
+    fields: dict[str, Any] = {name: values.pop(name) for name in _FIELDS if name in values}
+    fields |= more_fields
+    fields["extra"] = {**fields.get("extra", {}), **values}
     return ImportedRow(
-        cells.get("size_bytes", 0) if size_bytes is None else size_bytes,
-        half_units=(halves[0], halves[1], halves[2]),
+        size_bytes=fields.pop("size_bytes", 0),
+        half_units=(
+            seconds and seconds.half_unit,
+            algbw and algbw.half_unit,
+            busbw and busbw.half_unit,
+        ),
         line=line,
-        extra={**more_fields.pop("extra", {}), **extra},
-        **{**fields, **more_fields},
+        **fields,
     )
 
 
@@ -507,10 +506,10 @@ def checked_row(row: ImportedRow, collective: str, ranks: int | None) -> Importe
 def with_whole_sizes(table: ImportedTable) -> ImportedTable:
     """``table`` with nccl-tests' sizes in the rows that hold a block's, once its ranks are known.
 
-    Without ranks, and without such rows, it is returned as it is; running it twice changes nothing more.
+    Without ranks it is returned as it is; running it twice changes nothing more.
     """
     ranks, flag = table.ranks, Flag.SIZE_OF_ONE_BLOCK
-    if ranks is None or not any(flag in row.flags for row in table.rows):
+    if ranks is None:
         return table
     rows = (
         replace(

@@ -1,4 +1,4 @@
-"""Report files of nccl-tests and rccl-tests: the JSON of one, the JSON and CSV of the other.
+"""Report files of nccl-tests, rccl-tests and mscclpp-test: the JSON of one, the JSON and CSV of the others.
 
 nccl-tests' ``-J FILE`` (github.com/NVIDIA/nccl-tests src/util.cu): booleans are strings, numbers that are
 none are "nan", a placement that was not run is null, and a run that does not exit in order leaves the
@@ -10,6 +10,9 @@ each size: a JSON document a line, or a list of them, or CSV with a header. Buil
 ranksPerNode and gpusPerRank, others the number of GPUs. There is no root and no count of elements. CSV under
 nccl-tests' own column names, in any order, is read as these are; columns of a placement that come twice are out of
 place, then in place.
+
+mscclpp-test: records without a placement, and with a kernel (github.com/microsoft/mscclpp,
+test/deploy/perf_ndmv4.jsonl; test/mscclpp-test/common.cc).
 """
 
 from __future__ import annotations
@@ -31,8 +34,9 @@ from ccbench.readers.benchmarks.log import (
     ImportedRow,
     ImportedTable,
     LogOutcome,
-    bus_factor,
+    checked_row,
     json_record,
+    log_of,
 )
 from ccbench.readers.benchmarks.nccl_tests import placements
 from ccbench.readers.benchmarks.nccl_tests_columns import (
@@ -44,11 +48,12 @@ from ccbench.readers.benchmarks.nccl_tests_columns import (
 )
 from ccbench.readers.benchmarks.words import (
     LibraryLines,
-    capped,
     collective_name,
     decoded,
     library_in,
+    op_of,
     program_collective,
+    root_of,
     source_lines,
     variables_in,
     whole,
@@ -70,7 +75,11 @@ _NAMES = {
     "backend": "library",
     "lib": "library",
 }
-_NEEDED = {"name", "size", "inplace", "time", "algbw", "busbw"}
+_NEEDED = (
+    {"name", "size", "inplace", "time", "algbw", "busbw"},
+    {"name", "size", "kernel", "time"},
+)
+"""Of a record of rccl-tests, and of mscclpp-test."""
 _NEEDED_OF_CSV = {"size", "algbw", "busbw"}
 _SECOND = " in place"
 """Ends the names of columns that come a second time."""
@@ -216,68 +225,95 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
         )
 
 
-# -- the records of rccl-tests ------------------------------------------------------------------------------
+# -- the records of the others ------------------------------------------------------------------------------
 
 
 def read_records(text: str) -> ImportedLog:
     """Tables of records. The form has no closing line, so that an end between two records cannot be seen."""
     warnings: list[SourceWarning] = []
-    groups: dict[tuple[str, str, int | None, int | None, int], list[ImportedRow]] = {}
+    groups: dict[tuple[ImportedTable, int], list[ImportedRow]] = {}
+    columns: tuple[str, ...] = ()
+    for number, record in _records(text):
+        rows = _record_rows(number, record)
+        if not rows:
+            reason = "no whole record, or one without a size"
+            warnings.append(SourceWarning("damaged_line", reason, number))
+            continue
+        columns = tuple(record)
+        ranks, devices, nodes, each, gpus = (
+            whole(record.get(name, ""))
+            for name in ("ranks", "gpus", "nodes", "rankspernode", "gpusperrank")
+        )
+        if nodes is None and ranks and each:
+            nodes = None if ranks % each else ranks // each
+        library, kernel = library_in(record.get("library", "")), record.get("kernel")
+        table = ImportedTable(
+            record.get("name", ""),
+            (),
+            ranks or devices,
+            nodes,
+            f"kernel:{kernel}" if kernel else "default",
+            facts={"backend": library} if library else {},
+        )
+        groups.setdefault((table, gpus or 1), []).extend(rows)
+    tables = []
+    for (table, gpus), rows in groups.items():
+        ranks = table.ranks
+        collective = collective_name(table.collective) or program_collective(text)
+        collective = collective or likely_collective(rows, columns, ranks)
+        # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
+        fastest = checked_row(max(rows, key=lambda row: row.algbw or 0.0), collective, ranks)
+        if ranks and Flag.BUSBW_CONTRADICTS_ALGBW in fastest.flags:
+            ranks *= gpus
+        if "kernel" in columns:
+            op, root = op_of(collective, "sum"), root_of(collective)
+            rows = [replace(row, op=op, root=root) for row in rows]
+        tables.append(
+            replace(
+                table,
+                collective=collective,
+                rows=tuple(rows),
+                ranks=ranks or ranks_of_figures(rows, collective),
+                line=rows[0].line,
+            )
+        )
+    lines, library_lines = list(source_lines(text)), LibraryLines()
+    for line in lines:
+        library_lines.take(line)
+    is_cut = bool(warnings) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
+    tool, library = "nccl-tests", "NCCL"
+    if "kernel" in columns:
+        tool, library = "mscclpp", ""
+    elif {"name", "inplace"} <= {*columns}:
+        tool, library = "rccl-tests", "RCCL"
+    return log_of(
+        tool,
+        lines,
+        tables,
+        warnings,
+        (LogOutcome.CUT, "records are missing or broken") if is_cut else None,
+        library=library,
+        **library_lines.shown,
+    )
+
+
+def _records(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, words by column) of every record; no words where it is not whole."""
     header: tuple[str, ...] = ()
     for number, raw in enumerate(text.split("\n"), start=1):
         line = raw.strip()
-        if is_header := _csv_header(line):
-            header = is_header
-        if not line or line in "[]" or is_header or not (line.startswith("{") or header):
-            continue
-        words = _csv_cells(line)
-        # Builds with MPI until May 2026 leave nodes out of the header and have it in each row
-        # (github.com/ROCm/rocm-systems/pull/6004).
-        named = header
-        if "rankspernode" in header and len(words) == len(header) + 1:
-            named = (*header[:2], "nodes", *header[2:])
-        listed = dict(zip(named, words, strict=True)) if len(words) == len(named) else {}
-        record = _record(line) if line.startswith("{") else listed
-        rows = _record_rows(number, record)
-        if not rows:
-            warnings.append(
-                SourceWarning("damaged_line", "no whole record, or one without a size", number)
-            )
-            continue
-        ranks, devices, nodes, each = (
-            whole(record.get(name, "")) for name in ("ranks", "gpus", "nodes", "gpusperrank")
-        )
-        library = library_in(record.get("library", ""))
-        key = record.get("name", ""), library, ranks or devices, nodes, each or 1
-        groups.setdefault(key, []).extend(rows)
-    tables = []
-    for (name, library, ranks, nodes, gpus), rows in groups.items():
-        collective = collective_name(name) or program_collective(text)
-        collective = collective or likely_collective(rows, header, ranks)
-        # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
-        fastest = max(rows, key=lambda row: row.algbw or 0.0)
-        factor, busbw = bus_factor(collective, ranks), fastest.busbw or 0.0
-        if factor is None or abs(busbw - (fastest.algbw or 0.0) * factor) > 0.001 * busbw:
-            ranks = ranks * gpus if ranks is not None else None
-        ranks = ranks or ranks_of_figures(rows, collective)
-        facts = {"backend": library} if library else {}
-        tables.append(
-            ImportedTable(collective, tuple(rows), ranks, nodes, line=rows[0].line, facts=facts)
-        )
-    cut = bool(warnings) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
-    library_lines = LibraryLines()
-    for source in source_lines(text):
-        library_lines.take(source)
-    of_rccl = bool(tables) and {"name", "inplace"} <= {*(header or _NEEDED)}
-    return ImportedLog(
-        tool="rccl-tests" if of_rccl else "nccl-tests",
-        library="RCCL" if of_rccl else "NCCL",
-        tables=tuple(tables),
-        **library_lines.shown,
-        warnings=capped(warnings),
-        outcome=LogOutcome.CUT if cut else LogOutcome.UNKNOWN,
-        detail="records are missing or broken" if cut else "",
-    )
+        if titles := _csv_header(line):
+            header = titles
+        elif line.startswith("{"):
+            yield number, _record(line)
+        elif header and line.strip("[]"):
+            words, named = _csv_cells(line), header
+            # Builds with MPI until May 2026 leave nodes out of the header and have it in each row
+            # (github.com/ROCm/rocm-systems/pull/6004).
+            if "rankspernode" in header and len(words) == len(header) + 1:
+                named = (*header[:2], "nodes", *header[2:])
+            whole_line = len(words) == len(named)
+            yield number, dict(zip(named, words, strict=True)) if whole_line else {}
 
 
 def _record_rows(line: int, record: Mapping[str, str]) -> list[ImportedRow]:
@@ -298,11 +334,11 @@ def _record_rows(line: int, record: Mapping[str, str]) -> list[ImportedRow]:
 
 def _record(line: str) -> dict[str, str]:
     """The record of a line, empty where it is none; numbers stay text, so that their digits are known."""
-    if "usBw" not in line or len(line) > _LONGEST_RECORD:
+    if "Bw" not in line or len(line) > _LONGEST_RECORD:
         return {}
     members = json_record(line.rstrip(",").replace(":N/A", ':"N/A"').replace(": N/A", ':"N/A"'))
     named = {_name(key): value for key, value in members.items()}
-    return named if named.keys() >= _NEEDED else {}
+    return named if any(named.keys() >= needed for needed in _NEEDED) else {}
 
 
 def _csv_header(line: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Reads the text of NVIDIA's nccl-tests and its ports: every version, whole or damaged.
 
-A text that holds nothing of nccl-tests gives a log without tables: ``read`` takes any text and raises nothing. Forms: github.com/NVIDIA/nccl-tests src/common.cu, src/util.cu.
+A text that holds nothing of nccl-tests gives a log without tables: ``read`` takes any text and raises nothing.
+Forms: github.com/NVIDIA/nccl-tests src/common.cu, src/util.cu.
 """
 
 from __future__ import annotations
@@ -222,11 +223,11 @@ class Tables:
         """A line of a run's header, or of what stands around its tables."""
         if device := _DEVICE.search(text) if "Pid" in text else None:
             fields: dict[str, Any] = {
-                name: content for name, content in device.groupdict().items() if content
+                name: int(word) if name in _NUMBERS_OF_DEVICE else word
+                for name, word in device.groupdict().items()
+                if word
             }
-            fields["line"] = line.number
-            fields |= {name: int(fields[name]) for name in _NUMBERS_OF_DEVICE & fields.keys()}
-            self._new_run().devices[DeviceLine(**fields)] = None
+            self._new_run().devices[DeviceLine(**fields, line=line.number)] = None
             self._run.lines_left_out = 0
         elif devices := _DEVICES.match(text):
             self._new_run().devices |= dict.fromkeys(

@@ -10,7 +10,6 @@ NVIDIA/nccl-tests#44.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,12 @@ from itertools import accumulate, takewhile
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.flags import Flag
-from ccbench.readers.benchmarks.log import DeviceLine, ImportedRow, ranks_that_fit
+from ccbench.readers.benchmarks.log import (
+    DeviceLine,
+    ImportedRow,
+    checked_row,
+    ranks_that_fit,
+)
 from ccbench.readers.benchmarks.words import DTYPES, is_rate, whole
 from ccbench.readers.lines import figure
 
@@ -100,13 +104,15 @@ def guessed_layout(words: list[str]) -> ColumnLayout | None:
     if size is None or count is None or not all(map(is_figure, rest)):
         return None
     moved = {size, count * ITEM_BYTES[DTYPES[words[2].lower()]]}
+    rooted = _is_root(rest[0])
+    figures = rest[rooted:]
     for columns, placements in ((4, 2), (4, 1), (3, 2), (3, 1)):
-        rooted = len(rest) - placements * columns
-        if rooted not in (0, 1) or rooted != _is_root(rest[0]):
-            continue
-        if all(_agrees(rest[i], rest[i + 1], moved) for i in range(rooted, len(rest), columns)):
+        if len(figures) == columns * placements and all(
+            _agrees(time, algbw, moved)
+            for time, algbw in zip(figures[::columns], figures[1::columns], strict=True)
+        ):
             # Old versions print the largest error (2e-07, 0e+00), new ones the number of wrong elements.
-            last = rest[rooted + 3] if columns == 4 else ""
+            last = figures[3] if columns == 4 else ""
             checked = ("error" if "e-" in last or "e+" in last else "wrong",) if last else ()
             options = [
                 name for name, is_there in (("redop", has_op), ("root", rooted)) if is_there
@@ -313,27 +319,22 @@ def with_sizes_of_today(
 ) -> tuple[ImportedRow, ...]:
     """Rows whose algbw counts one rank's bytes, flagged; a size of one rank's bytes is multiplied.
 
-    Only for all_gather and reduce_scatter, and only where the figures say so: busbw = algbw x (ranks - 1)
-    and time x algbw = one rank's bytes, in the row with the largest rate, which has the most digits.
+    Only for all_gather and reduce_scatter, and only where the figures say so, in the row with the largest
+    rate, which has the most digits: they contradict each other as they are, and agree with the flag.
     """
-    telling = [row for row in rows if row.algbw and row.busbw and row.seconds]
-    if collective not in _BLOCKED_OLD or ranks is None or ranks < 2 or not telling:
+    if collective not in _BLOCKED_OLD or ranks is None or ranks < 2 or not rows:
         return tuple(rows)
-    size_is_whole = _blocks(rows) == ranks
-    row = max(telling, key=lambda candidate: candidate.algbw or 0.0)
-    algbw, busbw, seconds = row.algbw or 0.0, row.busbw or 0.0, row.seconds or 0.0
-    moved = row.size_bytes / ranks if size_is_whole else row.size_bytes
-    old_rates = math.isclose(busbw, algbw * (ranks - 1), rel_tol=0.02)
-    if not old_rates or not math.isclose(algbw * 1e9 * seconds, moved, rel_tol=0.05):
-        return tuple(rows)
-    if size_is_whole:
-        return tuple(replace(row, flags=(*row.flags, Flag.ALGBW_PER_RANK)) for row in rows)
-    return tuple(
-        replace(
-            row,
-            size_bytes=row.size_bytes * ranks,
-            flags=(*row.flags, Flag.SIZE_PER_RANK),
-            extra={**row.extra, "printed_size_bytes": row.size_bytes},
-        )
+    is_whole = _blocks(rows) == ranks
+    flag, factor = (Flag.ALGBW_PER_RANK, 1) if is_whole else (Flag.SIZE_PER_RANK, ranks)
+    of_today = tuple(
+        replace(row, size_bytes=row.size_bytes * factor, flags=(*row.flags, flag))
         for row in rows
     )
+    as_printed, flagged = max(
+        zip(rows, of_today, strict=True), key=lambda pair: pair[0].algbw or 0.0
+    )
+    contradicts = (
+        Flag.BUSBW_CONTRADICTS_ALGBW in checked_row(as_printed, collective, ranks).flags
+    )
+    agrees = contradicts and checked_row(flagged, collective, ranks) == flagged
+    return of_today if agrees and as_printed.seconds else tuple(rows)

@@ -303,10 +303,8 @@ _VERSIONS = (
     ("CUDA", re.compile(r"\bNCCL version [\d.]{1,24}\+cuda(\d[\d.]{0,12})")),
     ("HIP", re.compile(r"\bHIP version\s{0,4}:\s{0,4}(\d\S{0,40})")),
     ("ROCm", re.compile(r"\bROCm version\s{0,4}:\s{0,4}(\d\S{0,40})")),
-    ("aws-ofi-nccl", re.compile(r"NET/OFI (?:Using|Initializing) aws-ofi-nccl (\S{1,40})")),
 )
-_CODES = re.compile(r"nccl-headers=(\d{4,6})\s{1,4}nccl-library=(\d{4,6})")
-_DRIVER = re.compile(r"\bcudaDriverVersion (\d{4,6})\b")
+_CODE = re.compile(r"nccl-headers=\d{4,6}\s{1,4}nccl-library=(\d{4,6})")
 _SET = re.compile(r"\b((?:NCCL|RCCL|MCCL)_[A-Z0-9_]{1,60}) set by environment to (\S{1,200})")
 _SET_BY_PLUGIN = re.compile(
     r'Setting ((?:NCCL|RCCL|FI)_[A-Z0-9_]{1,60}) (?:environment variable )?to "?([^"\s]{1,80})'
@@ -351,9 +349,7 @@ class LibraryLines:
         if "NET/" in line.text or "Using network" in line.text:
             if used := _USED_NETWORK.search(line.text):
                 # A provider says more than the plug-in's name ("AWS Libfabric").
-                if "used" not in self.network or self.network["used"] != (
-                    used[2] or self.network["used"]
-                ):
+                if "used" not in self.network or used[2] not in (None, self.network["used"]):
                     self.network |= {"used": used[2] or used[1], "used_line": line.number}
             elif rate := _PORT_RATE.search(line.text):
                 self.network.setdefault("gigabits", {})[rate[1]] = int(rate[2]) / 1000
@@ -390,16 +386,13 @@ def program_collective(text: str) -> str:
 
 def versions_in(text: str) -> dict[str, str]:
     """Versions that a line names, by what they are versions of."""
-    lowered = text.lower()
-    if "version" not in lowered and "aws-ofi" not in lowered:
+    if "version" not in text.lower():
         return {}
     versions = {
         name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))
     }
-    if codes := _CODES.search(text):
-        versions |= {"NCCL headers": decoded(int(codes[1])), "NCCL": decoded(int(codes[2]))}
-    if driver := _DRIVER.search(text):
-        versions["CUDA driver"] = f"{int(driver[1]) // 1000}.{int(driver[1]) % 1000 // 10}"
+    if code := _CODE.search(text):
+        versions["NCCL"] = decoded(int(code[1]))
     return versions
 
 

@@ -9,7 +9,6 @@ flagged, and how many ranks there were follows from the rates where nobody says.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -216,17 +215,6 @@ def cells_of(columns: Sequence[PrintedColumn], texts: Sequence[str]) -> dict[str
         elif column.name in _NEEDED and text != NOT_PRINTED:
             return None
     return cells if "seconds" in cells or "algbw" in cells else None
-
-
-def json_record(line: str) -> dict[str, str]:
-    """The scalars of the JSON object that ``line`` is, numbers as their digits; empty where it is none."""
-    if not line.lstrip().startswith("{"):
-        return {}
-    try:
-        members = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
-    except (ValueError, RecursionError):
-        return {}
-    return {name: value for name, value in members.items() if isinstance(value, str)}
 
 
 @dataclass

@@ -35,7 +35,6 @@ from ccbench.readers.benchmarks.log import (
     ImportedTable,
     LogOutcome,
     checked_row,
-    json_record,
     log_of,
 )
 from ccbench.readers.benchmarks.nccl_tests import placements
@@ -176,10 +175,9 @@ def _document_tables(
     if not results and not config:
         return ()
     rows = [row for result in results for row in _result_rows(result)]
-    programs = [str(argument) for argument in listed(document.get("args"))[:1]]
     # Without the program's name, that of the first experiment (AllReduce ...).
+    programs = [str(argument) for argument in listed(document.get("args"))[:1]]
     programs += [f"{result.get('experiment_name', '')}_perf".lower() for result in results[:1]]
-    named = next(filter(None, map(program_collective, programs)), "")
     # The file lists only the first device of each process, so the last one stands for all of its process.
     ranks = None
     if devices:
@@ -188,15 +186,16 @@ def _document_tables(
         ranks = last + (each if all(device.rank % each == 0 for device in devices) else 1)
         if len({device.group for device in devices}) > 1:
             ranks = (ranks_of_devices(devices) or 0) * each or None
-    facts: dict[str, Any] = {name: value for name, value in config.items() if name != "devices"}
-    facts |= {
-        name: number for name, value in facts.items() if (number := count(value)) is not None
+    facts: dict[str, Any] = {
+        name: value if (number := count(value)) is None else number
+        for name, value in config.items()
+        if name != "devices"
     }
     if (bounds := count(members(document.get("out_of_bounds")).get("count"))) is not None:
         facts["out_of_bounds"] = bounds
     blocking = str(config.get("blocking_collectives", "false")).lower() not in ("false", "0")
     table = ImportedTable(
-        named or likely_collective(rows, _HEAD, ranks),
+        program_collective(" ".join(programs)) or likely_collective(rows, _HEAD, ranks),
         tuple(rows),
         ranks,
         nodes_of_devices(devices, ranks) or (len({device.host for device in devices}) or None),
@@ -256,27 +255,9 @@ def read_records(text: str) -> ImportedLog:
             facts={"backend": library} if library else {},
         )
         groups.setdefault((table, gpus or 1), []).extend(rows)
-    tables = []
-    for (table, gpus), rows in groups.items():
-        ranks = table.ranks
-        collective = collective_name(table.collective) or program_collective(text)
-        collective = collective or likely_collective(rows, columns, ranks)
-        # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
-        fastest = checked_row(max(rows, key=lambda row: row.algbw or 0.0), collective, ranks)
-        if ranks and Flag.BUSBW_CONTRADICTS_ALGBW in fastest.flags:
-            ranks *= gpus
-        if "kernel" in columns:
-            op, root = op_of(collective, "sum"), root_of(collective)
-            rows = [replace(row, op=op, root=root) for row in rows]
-        tables.append(
-            replace(
-                table,
-                collective=collective,
-                rows=tuple(rows),
-                ranks=ranks or ranks_of_figures(rows, collective),
-                line=rows[0].line,
-            )
-        )
+    tables = [
+        _with_rows(table, rows, gpus, columns, text) for (table, gpus), rows in groups.items()
+    ]
     lines, library_lines = list(source_lines(text)), LibraryLines()
     for line in lines:
         library_lines.take(line)
@@ -294,6 +275,33 @@ def read_records(text: str) -> ImportedLog:
         (LogOutcome.CUT, "records are missing or broken") if is_cut else None,
         library=library,
         **library_lines.shown,
+    )
+
+
+def _with_rows(
+    table: ImportedTable,
+    rows: list[ImportedRow],
+    gpus: int,
+    columns: tuple[str, ...],
+    text: str,
+) -> ImportedTable:
+    """``table`` with its rows, and what they say of its collective and its ranks. gpus: of one process."""
+    ranks = table.ranks
+    collective = collective_name(table.collective) or program_collective(text)
+    collective = collective or likely_collective(rows, columns, ranks)
+    # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
+    fastest = checked_row(max(rows, key=lambda row: row.algbw or 0.0), collective, ranks)
+    if ranks and Flag.BUSBW_CONTRADICTS_ALGBW in fastest.flags:
+        ranks *= gpus
+    if "kernel" in columns:
+        op, root = op_of(collective, "sum"), root_of(collective)
+        rows = [replace(row, op=op, root=root) for row in rows]
+    return replace(
+        table,
+        collective=collective,
+        rows=tuple(rows),
+        ranks=ranks or ranks_of_figures(rows, collective),
+        line=rows[0].line,
     )
 
 
@@ -334,10 +342,14 @@ def _record_rows(line: int, record: Mapping[str, str]) -> list[ImportedRow]:
 
 def _record(line: str) -> dict[str, str]:
     """The record of a line, empty where it is none; numbers stay text, so that their digits are known."""
-    if "Bw" not in line or len(line) > _LONGEST_RECORD:
+    if not line.startswith("{") or len(line) > _LONGEST_RECORD:
         return {}
-    members = json_record(line.rstrip(",").replace(":N/A", ':"N/A"').replace(": N/A", ':"N/A"'))
-    named = {_name(key): value for key, value in members.items()}
+    try:
+        quoted = re.sub(": ?N/A", ':"N/A"', line.rstrip(","))
+        record = json.loads(quoted, parse_float=str, parse_int=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        return {}
+    named = {_name(key): value for key, value in record.items() if isinstance(value, str)}
     return named if any(named.keys() >= needed for needed in _NEEDED) else {}
 
 

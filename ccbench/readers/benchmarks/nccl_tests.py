@@ -51,7 +51,7 @@ from ccbench.readers.benchmarks.words import (
     source_lines,
     whole,
 )
-from ccbench.readers.lines import PrintedFigure, figure
+from ccbench.readers.lines import figure
 from ccbench.units import plural
 
 _MARKS = re.compile(
@@ -231,7 +231,9 @@ class Tables:
             self._run.lines_left_out = 0
         elif devices := _DEVICES.match(text):
             self._new_run().devices |= dict.fromkeys(
-                DeviceLine(rank, host=devices[3], model=devices[4], line=line.number)
+                DeviceLine(
+                    rank, host=devices[3] or "", model=devices[4] or "", line=line.number
+                )
                 for rank in range(int(devices[1]), int(devices[2]) + 1)
             )
         elif self._run.devices and not self._run.tables and _LEFT_OUT.match(text):
@@ -359,29 +361,21 @@ class Tables:
 
 def placements(cells: Cells, line: int, places: Iterable[bool]) -> list[ImportedRow]:
     """The placements of one row; placements that print nothing are left out, unless none prints anything."""
-    head = dict(cells.head)
-    root = whole(head.pop("root", ""))
+    head, root = cells.head, whole(cells.head.get("root", ""))
     doubts = {Flag.INCOMPLETE: cells.missing, Flag.SURPLUS_COLUMNS: cells.surplus}
     start: dict[str, Any] = {
-        "size_bytes": whole(head.pop("size")) or 0,
-        "count": whole(head.pop("count", "")),
-        "dtype": dtype_name(head.pop("type", "")),
-        "op": head.pop("redop", "").lower(),
+        "size_bytes": whole(head["size"]) or 0,
+        "count": whole(head.get("count", "")),
+        "dtype": dtype_name(head.get("type", "")),
+        "op": head.get("redop", "").lower(),
         "root": -1 if root is None else root,
         "flags": tuple(flag for flag, is_so in doubts.items() if is_so),
     }
-    start["extra"] = {name: word for name, word in head.items() if word}
     rows = []
     for printed, in_place in zip(cells.figures, places, strict=False):
-        figures: dict[str, PrintedFigure | None] = {
-            name: figure(word) for name, word in printed.items()
-        }
-        time, wrong, error = (figures.pop(name, None) for name in ("time", "wrong", "error"))
-        measured = {
-            **figures,
-            "seconds": time.over(1e6) if time else None,
-            "largest_error": error,
-        }
+        measured = {name: figure(word) for name, word in printed.items()}
+        time, wrong = measured.pop("time", None), measured.pop("wrong", None)
+        measured["seconds"] = time.over(1e6) if time else None
         wrong_elements = int(wrong.value) if wrong else whole(printed.get("wrong", ""))
         row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
         why = _why_wrong(printed, row)
@@ -397,7 +391,7 @@ def _why_wrong(printed: dict[str, str], row: ImportedRow) -> str:
     for name in ("wrong", "error"):
         if _NOT_FINITE.fullmatch(printed.get(name, "")):
             return f"{name} {printed[name]}"
-    error = row.extra.get("largest_error", 0.0)
+    error = row.extra.get("error", 0.0)
     return (
         f"error {printed['error']}" if error > _LARGEST_ERRORS.get(row.dtype, math.inf) else ""
     )

@@ -171,19 +171,13 @@ def _paragraphs(lines: list[LogLine]) -> Iterator[ImportedTable]:
         match = _PARAGRAPH.search(line.text)
         if match is None:
             continue
-        size_bytes = _payload(match[1])
+        payload = figure(match[1])
         pairs = {
             m[1]: figure(m[2])
             for near in lines[index + 1 : index + 4]
             if (m := _PAIR.match(near.text))
         }
-        if size_bytes and pairs:
-            row = _row(line.number, pairs, size_bytes=size_bytes)
+        if pairs and payload and 0 < payload.value < 1e9:
+            row = _row(line.number, pairs, size_bytes=round(payload.value * 1e9))
             ranks = whole(match[2]) or None
             yield ImportedTable("all_reduce", (row,), ranks, mode="isolated", line=line.number)
-
-
-def _payload(text: str) -> int:
-    """Bytes of a payload printed in 1e9 bytes; 0 for what is none."""
-    quantity = figure(text)
-    return round(quantity.value * 1e9) if quantity and quantity.value < 1e9 else 0

@@ -58,7 +58,7 @@ class Tool:
 
     tool: its name. library: what is measured, where no line names it.
     sign: what every output has somewhere. columns: what may be printed; a heading over several columns has
-    their names with commas between. stated: patterns of lines whose named groups hold for the tables below;
+    their names with bars between. stated: patterns of lines whose named groups hold for the tables below;
     a match of the first ends what the lines before it said. table: returns the table, without rows, and the
     fields that its rows share, of a table that is read; it may change cells. of_block: sizes are of one rank's
     block. titled: the first of ``stated`` alone tells the tool. closing: what stands at the end of a whole
@@ -127,11 +127,11 @@ class Tool:
     def _headings(self, text: str) -> tuple[PrintedColumn, ...]:
         """The columns of a line of headings, which begins with one that the tool has; () for other lines."""
         columns = self.columns.of(text.strip("# \t"))
-        names = ",".join(column.name for column in columns).split(",")
+        names = "|".join(column.name for column in columns).split("|")
         if not {"seconds", "algbw"} & set(names) or columns[0].heading == _OTHER:
             return ()
         return tuple(
-            replace(column, name=name) for column in columns for name in column.name.split(",")
+            replace(column, name=name) for column in columns for name in column.name.split("|")
         )
 
     def _row(self, table: OpenTable, line: LogLine) -> list[SourceWarning]:
@@ -358,8 +358,8 @@ def _hccl(table: OpenTable) -> tuple[ImportedTable, dict[str, Any]]:
 _UCC = _columns(
     PrintedColumn("Count", ""),
     PrintedColumn("Size", "size_bytes"),
-    PrintedColumn("Time, us", "seconds,minimum,maximum", 1e6),
-    PrintedColumn("Bandwidth, GB/s", "busbw,,"),
+    PrintedColumn("Time, us", "seconds|minimum_seconds|maximum_seconds", 1e6),
+    PrintedColumn("Bandwidth, GB/s", "busbw||"),
 )
 
 

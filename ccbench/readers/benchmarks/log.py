@@ -61,7 +61,7 @@ class ImportedRow:
 
     size_bytes: nccl-tests' size, the largest buffer of one rank. count: None where the form has none.
     dtype: ccbench's name where it has one, else the tool's own word; "" where the form says nothing.
-    op: likewise; ``none`` where nothing is reduced. root: -1 where there is none.
+    op: likewise; ``none`` or "" where nothing is reduced. root: -1 where there is none.
     seconds: per launch; None where the row prints no figure. samples_seconds: where the form has them.
     algbw, busbw: as printed, in 1e9 bytes per second; None where not printed.
     half_units: half a unit of the last printed digit of (seconds, algbw, busbw), in the same units as those,
@@ -115,7 +115,7 @@ class ImportedLog:
 
     tool: nccl-tests, rccl-tests, osu, imb, torch-all-reduce-bench, param, mscclpp, nccom-test, hccl_test,
         ucc_perftest, gloo-benchmark. library: what was measured (NCCL, RCCL, Open MPI, ...), "" where not said.
-    versions: of tool, library, driver, CUDA, ROCm, plug-ins, by those names.
+    versions: of tool, library, CUDA, HIP and ROCm, by those names.
     environment: variables that the output shows (NCCL_*, ...). hints: lines from which the choice of the
         library shows (algorithm, protocol, channels), as printed.
     """

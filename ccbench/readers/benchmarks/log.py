@@ -9,9 +9,9 @@ flagged, and how many ranks there were follows from the rates where nobody says.
 
 from __future__ import annotations
 
-import json
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -25,7 +25,7 @@ from ccbench.readers.benchmarks.words import (
     capped,
     dtype_name,
     failures,
-    no_row,
+    is_rate,
     whole,
 )
 from ccbench.readers.lines import PrintedFigure, figure
@@ -61,7 +61,7 @@ class ImportedRow:
 
     size_bytes: nccl-tests' size, the largest buffer of one rank. count: None where the form has none.
     dtype: ccbench's name where it has one, else the tool's own word; "" where the form says nothing.
-    op: likewise; ``none`` where nothing is reduced. root: -1 where there is none.
+    op: likewise; ``none`` or "" where nothing is reduced. root: -1 where there is none.
     seconds: per launch; None where the row prints no figure. samples_seconds: where the form has them.
     algbw, busbw: as printed, in 1e9 bytes per second; None where not printed.
     half_units: half a unit of the last printed digit of (seconds, algbw, busbw), in the same units as those,
@@ -115,7 +115,7 @@ class ImportedLog:
 
     tool: nccl-tests, rccl-tests, osu, imb, torch-all-reduce-bench, param, mscclpp, nccom-test, hccl_test,
         ucc_perftest, gloo-benchmark. library: what was measured (NCCL, RCCL, Open MPI, ...), "" where not said.
-    versions: of tool, library, driver, CUDA, ROCm, plug-ins, by those names.
+    versions: of tool, library, CUDA, HIP and ROCm, by those names.
     environment: variables that the output shows (NCCL_*, ...). hints: lines from which the choice of the
         library shows (algorithm, protocol, channels), as printed.
     """
@@ -149,22 +149,23 @@ class LogReader:
 
 # -- tables of declared columns -----------------------------------------------------------------------------
 
-_WHOLE = frozenset({"size_bytes", "count", "iterations", "group"})
+_WHOLE = frozenset({"size_bytes", "count"})
 _FIGURES = ("seconds", "algbw", "busbw")
 NOT_PRINTED = "N/A"
 """Stands where a tool has no value for a column."""
 _NEEDED = frozenset({"size_bytes", "count", *_FIGURES})
 """Names whose cells must be readable, or the line is no row."""
+_FIELDS = _NEEDED | {"dtype", "wrong_elements"}
+"""Names of cells that are fields of a row."""
 
 
 @dataclass(frozen=True)
 class PrintedColumn:
     """One column of a table.
 
-    heading: pattern of the whole heading. name: the field of ImportedRow that it holds, else its name in
-    ``extra``, in which {0} stands for the heading's first word in small letters, {1} for the whole heading;
-    "" where it is not kept. per: printed units in one of ours (seconds, 1e9 bytes per second). words: what its
-    words mean, where they stand for numbers.
+    heading: pattern of the whole heading, without groups. name: the field of ImportedRow that it holds, else
+    its name in ``extra``, in which {} stands for the heading; "" where it is not kept. per: printed units in
+    one of ours (seconds, 1e9 bytes per second). words: what its words mean, where they stand for numbers.
     """
 
     heading: str
@@ -189,25 +190,16 @@ class Columns:
 
     def __init__(self, *columns: PrintedColumn) -> None:
         self._columns = columns
-        groups = (f"(?P<c{index}>{column.heading})" for index, column in enumerate(columns))
+        groups = (f"({column.heading})" for column in columns)
         self._pattern = re.compile("|".join(groups), re.IGNORECASE)
 
     def of(self, text: str) -> tuple[PrintedColumn, ...]:
         """The columns of a header line, left to right; words between them are passed over."""
-        return tuple(self._named(match) for match in self._pattern.finditer(text))
-
-    def each(self, headings: Sequence[str]) -> tuple[PrintedColumn, ...]:
-        """A column for each heading; one that is not known keeps its heading as its name."""
-        matches = ((heading, self._pattern.fullmatch(heading)) for heading in headings)
+        matches = self._pattern.finditer(text)
+        named = ((self._columns[(match.lastindex or 1) - 1], match[0]) for match in matches)
         return tuple(
-            self._named(match) if match else PrintedColumn(heading, heading)
-            for heading, match in matches
+            replace(column, name=column.name.format(heading)) for column, heading in named
         )
-
-    def _named(self, match: re.Match[str]) -> PrintedColumn:
-        column = self._columns[int((match.lastgroup or "c0")[1:])]
-        word = re.split(r"[ (]", match[0], maxsplit=1)[0].lower()
-        return replace(column, name=column.name.format(word, match[0]))
 
 
 def cells_of(columns: Sequence[PrintedColumn], texts: Sequence[str]) -> dict[str, Any] | None:
@@ -220,20 +212,9 @@ def cells_of(columns: Sequence[PrintedColumn], texts: Sequence[str]) -> dict[str
         # Of two columns of one name the first counts: tools print totals after what they are of.
         if value is not None:
             cells.setdefault(column.name, value)
-        elif column.name in _NEEDED:
+        elif column.name in _NEEDED and text != NOT_PRINTED:
             return None
     return cells if "seconds" in cells or "algbw" in cells else None
-
-
-def json_record(line: str) -> dict[str, str]:
-    """The scalars of the JSON object that ``line`` is, numbers as their digits; empty where it is none."""
-    if not line.lstrip().startswith("{"):
-        return {}
-    try:
-        members = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
-    except (ValueError, RecursionError):
-        return {}
-    return {name: value for name, value in members.items() if isinstance(value, str)}
 
 
 @dataclass
@@ -245,55 +226,30 @@ class OpenTable:
     context: dict[str, Any] = field(default_factory=dict)
     rows: list[tuple[LogLine, dict[str, Any]]] = field(default_factory=list)
 
-    def take(self, line: LogLine, texts: Sequence[str]) -> list[SourceWarning]:
-        """Keep the row that ``line`` is, or return the remark why it is none."""
-        # Tables of these tools have columns of one width, so that a last row that nothing ends and that is
-        # shorter than the one before has lost digits of its last figure.
-        if line.unfinished and self.rows and len(line.text) < len(self.rows[-1][0].text):
-            return [
-                SourceWarning(
-                    "truncated", "the last row has lost its end and was left out", line.number
-                )
-            ]
-        printed = [
-            (column, text)
-            for column, text in zip(self.columns, texts, strict=False)
-            if text != NOT_PRINTED
-        ]
-        whole_row = len(texts) == len(self.columns)
-        cells = cells_of(*zip(*printed, strict=True)) if whole_row and printed else None
-        if cells is None:
-            return [no_row(line)]
-        self.rows.append((line, cells))
-        return []
-
 
 def row_of(line: int, cells: Mapping[str, Any], **more_fields: Any) -> ImportedRow:
     """The row of these cells, with half a unit of each figure. more_fields: fields that do not stand in cells.
 
     Cells that are no field of a row become its ``extra``, after what ``more_fields`` has of it.
     """
-    figures: dict[str, PrintedFigure] = {
-        name: cells[name] for name in _FIGURES if cells.get(name) is not None
-    }
-    halves = [figures[name].half_unit if name in figures else None for name in _FIGURES]
-    fields = {
-        name: cells[name] for name in ("count", "dtype", "wrong_elements") if name in cells
-    }
-    fields |= {name: value.value for name, value in figures.items()}
-    taken = {*_NEEDED, "dtype", "wrong_elements", ""}
-    extra = {
+    seconds, algbw, busbw = map(cells.get, _FIGURES)
+    values: dict[str, Any] = {
         name: value.value if isinstance(value, PrintedFigure) else value
         for name, value in cells.items()
-        if name not in taken and value is not None
+        if name and value is not None
     }
-    size_bytes = more_fields.pop("size_bytes", None)
+    fields: dict[str, Any] = {name: values.pop(name) for name in _FIELDS if name in values}
+    fields |= more_fields
+    fields["extra"] = {**fields.get("extra", {}), **values}
     return ImportedRow(
-        cells.get("size_bytes", 0) if size_bytes is None else size_bytes,
-        half_units=(halves[0], halves[1], halves[2]),
+        size_bytes=fields.pop("size_bytes", 0),
+        half_units=(
+            seconds and seconds.half_unit,
+            algbw and algbw.half_unit,
+            busbw and busbw.half_unit,
+        ),
         line=line,
-        extra={**more_fields.pop("extra", {}), **extra},
-        **{**fields, **more_fields},
+        **fields,
     )
 
 
@@ -435,13 +391,9 @@ def ranks_that_fit(rows: Iterable[ImportedRow], name: str) -> tuple[int, ...] | 
             high = min(high, (row.busbw + half_busbw) / (row.algbw - half_algbw))
     if math.isinf(high) and low == 0.0:
         return None
-    low, high = low * (1 - 1e-9), high * (1 + 1e-9)
-    # Factors are k (n - 1) / n = k - k / n: solved for n, then tried one up and one down.
-    ceiling = collective.bus_factor(2) * 2
-    fewest = ceiling / max(ceiling - low, 1e-12)
-    most = ceiling / (ceiling - high) if high < ceiling else MOST_RANKS
-    tried = range(max(2, int(min(fewest, MOST_RANKS)) - 1), int(min(most + 1, MOST_RANKS)) + 1)
-    return tuple(ranks for ranks in tried if low <= collective.bus_factor(ranks) <= high)
+    teams, factor = range(2, MOST_RANKS + 1), collective.bus_factor
+    first = bisect_left(teams, low * (1 - 1e-9), key=factor)
+    return tuple(teams[first : bisect_right(teams, high * (1 + 1e-9), key=factor)])
 
 
 def _nodes(table: ImportedTable, ranks: int, system: StatedSystem) -> int:
@@ -526,18 +478,15 @@ def checked_row(row: ImportedRow, collective: str, ranks: int | None) -> Importe
         # NVIDIA/nccl-tests#44: algbw = size / ranks / time, busbw = algbw x (ranks - 1).
         factor = None if ranks is None else float(ranks - 1)
         moved = None if ranks is None else row.size_bytes / ranks
-    # Every figure as the interval that its rounding leaves.
     seconds, algbw, busbw = (
-        None if value is None else (max(value - (half or 0.0), 0.0), value + (half or 0.0))
+        None if value is None else PrintedFigure(value, half or 0.0)
         for value, half in zip((row.seconds, row.algbw, row.busbw), row.half_units, strict=True)
     )
-    if moved is not None and seconds and algbw:
-        least, most = seconds[0] * algbw[0] * 1e9, seconds[1] * algbw[1] * 1e9
-        if not (math.isfinite(most) and least * (1 - _SLACK) <= moved <= most * (1 + _SLACK)):
-            flags.append(own[0])
+    if moved is not None and seconds and algbw and not is_rate(moved, seconds, algbw, _SLACK):
+        flags.append(own[0])
     if factor is not None and algbw and busbw:
-        least, most = algbw[0] * factor * (1 - _SLACK), algbw[1] * factor * (1 + _SLACK)
-        if least > busbw[1] or busbw[0] > most:
+        room = algbw.half_unit * factor + busbw.half_unit + busbw.value * _SLACK
+        if abs(algbw.value * factor - busbw.value) > room:
             flags.append(own[1])
     return row if tuple(flags) == row.flags else replace(row, flags=tuple(flags))
 
@@ -545,10 +494,10 @@ def checked_row(row: ImportedRow, collective: str, ranks: int | None) -> Importe
 def with_whole_sizes(table: ImportedTable) -> ImportedTable:
     """``table`` with nccl-tests' sizes in the rows that hold a block's, once its ranks are known.
 
-    Without ranks, and without such rows, it is returned as it is; running it twice changes nothing more.
+    Without ranks it is returned as it is; running it twice changes nothing more.
     """
     ranks, flag = table.ranks, Flag.SIZE_OF_ONE_BLOCK
-    if ranks is None or not any(flag in row.flags for row in table.rows):
+    if ranks is None:
         return table
     rows = (
         replace(

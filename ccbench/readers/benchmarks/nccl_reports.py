@@ -1,4 +1,4 @@
-"""Report files of nccl-tests and rccl-tests: the JSON of one, the JSON and CSV of the other.
+"""Report files of nccl-tests, rccl-tests and mscclpp-test: the JSON of one, the JSON and CSV of the others.
 
 nccl-tests' ``-J FILE`` (github.com/NVIDIA/nccl-tests src/util.cu): booleans are strings, numbers that are
 none are "nan", a placement that was not run is null, and a run that does not exit in order leaves the
@@ -10,6 +10,9 @@ each size: a JSON document a line, or a list of them, or CSV with a header. Buil
 ranksPerNode and gpusPerRank, others the number of GPUs. There is no root and no count of elements. CSV under
 nccl-tests' own column names, in any order, is read as these are; columns of a placement that come twice are out of
 place, then in place.
+
+mscclpp-test: records without a placement, and with a kernel (github.com/microsoft/mscclpp,
+test/deploy/perf_ndmv4.jsonl; test/mscclpp-test/common.cc).
 """
 
 from __future__ import annotations
@@ -18,24 +21,25 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
+
+from pydantic_core import from_json
 
 from ccbench.findings import SourceWarning
 from ccbench.flags import Flag
 from ccbench.readers.benchmarks.log import (
-    Columns,
     DeviceLine,
     ImportedLog,
     ImportedRow,
     ImportedTable,
     LogOutcome,
-    PrintedColumn,
-    bus_factor,
-    cells_of,
-    json_record,
-    row_of,
+    checked_row,
+    log_of,
 )
+from ccbench.readers.benchmarks.nccl_tests import placements
 from ccbench.readers.benchmarks.nccl_tests_columns import (
+    Cells,
     likely_collective,
     nodes_of_devices,
     ranks_of_devices,
@@ -43,40 +47,24 @@ from ccbench.readers.benchmarks.nccl_tests_columns import (
 )
 from ccbench.readers.benchmarks.words import (
     LibraryLines,
-    capped,
     collective_name,
     decoded,
-    dtype_name,
     library_in,
+    op_of,
     program_collective,
+    root_of,
     source_lines,
     variables_in,
     whole,
 )
-from ccbench.readers.lines import figure
+from ccbench.readers.lines import decimal, figure
 from ccbench.readers.traces.words import count, listed, members
-
-_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],"]', re.DOTALL)
-_CLOSERS = {"{": "}", "[": "]"}
-_DEEPEST = 64
-"""Levels of nesting that are followed; the tools' documents have six."""
 
 _START = re.compile(
     r'\s{0,1000}\{\s{0,100}"version"\s{0,9}:\s{0,9}\d{1,4}\s{0,9},\s{0,99}"start_time"\s{0,9}:'
 )
 _HEAD = ("size", "count", "type", "redop", "root")
-_STATISTICS = {f"{word}_us" for word in ("min", "max", "avg", "p50", "p95", "p99", "stdev")}
-_STATISTICS |= {"cv_pct", "skipped_iterations"}
-
-_COLUMNS = Columns(
-    PrintedColumn("size", "size_bytes"),
-    PrintedColumn("time", "seconds", 1e6),
-    PrintedColumn("algbw", "algbw"),
-    PrintedColumn("busbw", "busbw"),
-    PrintedColumn("type", "dtype"),
-    PrintedColumn("count", "count"),
-    PrintedColumn("[a-z#]+", ""),
-)
+_FIGURES = ("time", "algbw", "busbw", "wrong")
 _NAMES = {
     "collective": "name",
     "#wrong": "wrong",
@@ -86,7 +74,11 @@ _NAMES = {
     "backend": "library",
     "lib": "library",
 }
-_NEEDED = {"name", "size", "inplace", "time", "algbw", "busbw"}
+_NEEDED = (
+    {"name", "size", "inplace", "time", "algbw", "busbw"},
+    {"name", "size", "kernel", "time"},
+)
+"""Of a record of rccl-tests, and of mscclpp-test."""
 _NEEDED_OF_CSV = {"size", "algbw", "busbw"}
 _SECOND = " in place"
 """Ends the names of columns that come a second time."""
@@ -118,33 +110,19 @@ def read(text: str) -> ImportedLog:
 def loaded(text: str) -> tuple[Any, bool]:
     """(value, whole): the JSON value in ``text``; where it is cut or broken, what stands before the break.
 
-    Numbers are their digits, as text. Returns (None, False) where nothing can be taken; raises nothing.
+    Returns (None, False) where nothing can be taken; raises nothing.
     """
-    sound = ""
     try:
         return json.loads(text, parse_float=str, parse_int=str), True
     except json.JSONDecodeError as error:
         sound = text[: error.pos]
     except (ValueError, RecursionError):
         return None, False
-    # Up to the last whole element, with everything closed that was open there.
-    stack: list[str] = []
-    end, open_then = 0, ""
-    for piece in _PIECE.finditer(sound):
-        mark = piece[0]
-        if mark == '"' or len(stack) > _DEEPEST:
-            break
-        if mark in _CLOSERS:
-            stack.append(_CLOSERS[mark])
-        elif mark in "}]":
-            if not stack or stack.pop() != mark:
-                break
-            end, open_then = piece.end(), "".join(stack)
-        elif mark == ",":
-            end, open_then = piece.start(), "".join(stack)
+    # A number at the break may have lost digits.
+    end = max(map(sound.rfind, ",]}"))
     try:
-        return json.loads(sound[:end] + open_then[::-1], parse_float=str, parse_int=str), False
-    except (ValueError, RecursionError):
+        return from_json(sound[: end + 1], allow_partial=True), False
+    except ValueError:
         return None, False
 
 
@@ -197,10 +175,9 @@ def _document_tables(
     if not results and not config:
         return ()
     rows = [row for result in results for row in _result_rows(result)]
-    programs = [str(argument) for argument in listed(document.get("args"))[:1]]
     # Without the program's name, that of the first experiment (AllReduce ...).
+    programs = [str(argument) for argument in listed(document.get("args"))[:1]]
     programs += [f"{result.get('experiment_name', '')}_perf".lower() for result in results[:1]]
-    named = next(filter(None, map(program_collective, programs)), "")
     # The file lists only the first device of each process, so the last one stands for all of its process.
     ranks = None
     if devices:
@@ -209,15 +186,16 @@ def _document_tables(
         ranks = last + (each if all(device.rank % each == 0 for device in devices) else 1)
         if len({device.group for device in devices}) > 1:
             ranks = (ranks_of_devices(devices) or 0) * each or None
-    facts: dict[str, Any] = {name: value for name, value in config.items() if name != "devices"}
-    facts |= {
-        name: number for name, value in facts.items() if (number := count(value)) is not None
+    facts: dict[str, Any] = {
+        name: value if (number := count(value)) is None else number
+        for name, value in config.items()
+        if name != "devices"
     }
     if (bounds := count(members(document.get("out_of_bounds")).get("count"))) is not None:
         facts["out_of_bounds"] = bounds
     blocking = str(config.get("blocking_collectives", "false")).lower() not in ("false", "0")
     table = ImportedTable(
-        named or likely_collective(rows, _HEAD, ranks),
+        program_collective(" ".join(programs)) or likely_collective(rows, _HEAD, ranks),
         tuple(rows),
         ranks,
         nodes_of_devices(devices, ranks) or (len({device.host for device in devices}) or None),
@@ -229,142 +207,150 @@ def _document_tables(
 
 
 def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
-    size = count(result.get("size"))
-    root = str(result.get("root", "-1")).strip()
+    head = {name: str(result[name]).strip() for name in _HEAD if name in result}
     for name, in_place in (("out_of_place", False), ("in_place", True)):
         body = members(result.get(name))
-        if size is None or "bus_bw" not in body:
+        if whole(head.get("size", "")) is None or "bus_bw" not in body:
             continue
-        timing = members(result.get(f"{name}_per_iter"))
-        cells: dict[str, Any] = {key: figure(str(timing.get(key))) for key in _STATISTICS}
-        if (iterations := count(result.get("actual_iterations"))) is not None:
-            cells["iterations"] = iterations
-        times_processor = "cpu_time" in body
-        time = figure(str(body.get("time", body.get("cpu_time"))))
-        cells["seconds"] = time.over(1e6) if time else None
-        cells["algbw"], cells["busbw"] = (
-            figure(str(body.get(rate))) for rate in ("alg_bw", "bus_bw")
-        )
-        wrong = figure(str(body.get("nwrong")))
-        samples = [figure(str(sample)) for sample in listed(timing.get("times_us"))]
-        yield row_of(
-            0,
-            cells,
-            size_bytes=size,
-            count=count(result.get("count")),
-            dtype=dtype_name(str(result.get("type", ""))),
-            op=str(result.get("redop", "")),
-            root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
-            in_place=in_place,
-            wrong_elements=None if wrong is None else int(wrong.value),
-            samples_seconds=tuple(
-                sample.value / 1e6 for sample in samples if sample is not None
-            ),
-            flags=((Flag.CPU_TIME,) if times_processor else ()),
+        names = ("time" if "time" in body else "cpu_time", "alg_bw", "bus_bw", "nwrong")
+        printed = dict(zip(_FIGURES, (str(body.get(word)) for word in names), strict=True))
+        (row,) = placements(Cells(head, (printed,)), 0, (in_place,))
+        times = listed(members(result.get(f"{name}_per_iter")).get("times_us"))
+        samples = filter(None, (decimal(str(time)) for time in times))
+        yield replace(
+            row,
+            samples_seconds=tuple(sample / 1e6 for sample in samples),
+            flags=() if "time" in body else (Flag.CPU_TIME,),
         )
 
 
-# -- the records of rccl-tests ------------------------------------------------------------------------------
+# -- the records of the others ------------------------------------------------------------------------------
 
 
 def read_records(text: str) -> ImportedLog:
     """Tables of records. The form has no closing line, so that an end between two records cannot be seen."""
     warnings: list[SourceWarning] = []
-    groups: dict[tuple[str, str, int | None, int | None, int], list[ImportedRow]] = {}
-    header: tuple[str, ...] = ()
-    for number, raw in enumerate(text.split("\n"), start=1):
-        line = raw.strip()
-        if is_header := _csv_header(line):
-            header = is_header
-        if not line or line in "[]" or is_header or not (line.startswith("{") or header):
-            continue
-        words = _csv_cells(line)
-        # Builds with MPI until May 2026 leave nodes out of the header and have it in each row
-        # (github.com/ROCm/rocm-systems/pull/6004).
-        named = header
-        if "rankspernode" in header and len(words) == len(header) + 1:
-            named = (*header[:2], "nodes", *header[2:])
-        listed = dict(zip(named, words, strict=True)) if len(words) == len(named) else {}
-        record = _record(line) if line.startswith("{") else listed
+    groups: dict[tuple[ImportedTable, int], list[ImportedRow]] = {}
+    columns: tuple[str, ...] = ()
+    for number, record in _records(text):
         rows = _record_rows(number, record)
         if not rows:
-            warnings.append(
-                SourceWarning("damaged_line", "no whole record, or one without a size", number)
-            )
+            reason = "no whole record, or one without a size"
+            warnings.append(SourceWarning("damaged_line", reason, number))
             continue
-        ranks, devices, nodes, each = (
-            whole(record.get(name, "")) for name in ("ranks", "gpus", "nodes", "gpusperrank")
+        columns = tuple(record)
+        ranks, devices, nodes, each, gpus = (
+            whole(record.get(name, ""))
+            for name in ("ranks", "gpus", "nodes", "rankspernode", "gpusperrank")
         )
-        library = library_in(record.get("library", ""))
-        key = record.get("name", ""), library, ranks or devices, nodes, each or 1
-        groups.setdefault(key, []).extend(rows)
-    tables = []
-    for (name, library, ranks, nodes, gpus), rows in groups.items():
-        collective = collective_name(name) or program_collective(text)
-        collective = collective or likely_collective(rows, header, ranks)
-        # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
-        fastest = max(rows, key=lambda row: row.algbw or 0.0)
-        factor, busbw = bus_factor(collective, ranks), fastest.busbw or 0.0
-        if factor is None or abs(busbw - (fastest.algbw or 0.0) * factor) > 0.001 * busbw:
-            ranks = ranks * gpus if ranks is not None else None
-        ranks = ranks or ranks_of_figures(rows, collective)
-        facts = {"backend": library} if library else {}
-        tables.append(
-            ImportedTable(collective, tuple(rows), ranks, nodes, line=rows[0].line, facts=facts)
+        if nodes is None and ranks and each:
+            nodes = None if ranks % each else ranks // each
+        library, kernel = library_in(record.get("library", "")), record.get("kernel")
+        table = ImportedTable(
+            record.get("name", ""),
+            (),
+            ranks or devices,
+            nodes,
+            f"kernel:{kernel}" if kernel else "default",
+            facts={"backend": library} if library else {},
         )
-    cut = bool(warnings) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
-    library_lines = LibraryLines()
-    for source in source_lines(text):
-        library_lines.take(source)
-    of_rccl = bool(tables) and {"name", "inplace"} <= {*(header or _NEEDED)}
-    return ImportedLog(
-        tool="rccl-tests" if of_rccl else "nccl-tests",
-        library="RCCL" if of_rccl else "NCCL",
-        tables=tuple(tables),
-        versions=library_lines.versions,
-        environment=library_lines.environment,
-        warnings=capped(warnings),
-        outcome=LogOutcome.CUT if cut else LogOutcome.UNKNOWN,
-        detail="records are missing or broken" if cut else "",
+        groups.setdefault((table, gpus or 1), []).extend(rows)
+    tables = [
+        _with_rows(table, rows, gpus, columns, text) for (table, gpus), rows in groups.items()
+    ]
+    lines, library_lines = list(source_lines(text)), LibraryLines()
+    for line in lines:
+        library_lines.take(line)
+    is_cut = bool(warnings) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
+    tool, library = "nccl-tests", "NCCL"
+    if "kernel" in columns:
+        tool, library = "mscclpp", ""
+    elif {"name", "inplace"} <= {*columns}:
+        tool, library = "rccl-tests", "RCCL"
+    return log_of(
+        tool,
+        lines,
+        tables,
+        warnings,
+        (LogOutcome.CUT, "records are missing or broken") if is_cut else None,
+        library=library,
+        **library_lines.shown,
     )
 
 
-def _record_rows(number: int, record: Mapping[str, str]) -> list[ImportedRow]:
+def _with_rows(
+    table: ImportedTable,
+    rows: list[ImportedRow],
+    gpus: int,
+    columns: tuple[str, ...],
+    text: str,
+) -> ImportedTable:
+    """``table`` with its rows, and what they say of its collective and its ranks. gpus: of one process."""
+    ranks = table.ranks
+    collective = collective_name(table.collective) or program_collective(text)
+    collective = collective or likely_collective(rows, columns, ranks)
+    # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
+    fastest = checked_row(max(rows, key=lambda row: row.algbw or 0.0), collective, ranks)
+    if ranks and Flag.BUSBW_CONTRADICTS_ALGBW in fastest.flags:
+        ranks *= gpus
+    if "kernel" in columns:
+        op, root = op_of(collective, "sum"), root_of(collective)
+        rows = [replace(row, op=op, root=root) for row in rows]
+    return replace(
+        table,
+        collective=collective,
+        rows=tuple(rows),
+        ranks=ranks or ranks_of_figures(rows, collective),
+        line=rows[0].line,
+    )
+
+
+def _records(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, words by column) of every record; no words where it is not whole."""
+    header: tuple[str, ...] = ()
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.strip()
+        if titles := _csv_header(line):
+            header = titles
+        elif line.startswith("{"):
+            yield number, _record(line)
+        elif header and line.strip("[]"):
+            words, named = _csv_cells(line), header
+            # Builds with MPI until May 2026 leave nodes out of the header and have it in each row
+            # (github.com/ROCm/rocm-systems/pull/6004).
+            if "rankspernode" in header and len(words) == len(header) + 1:
+                named = (*header[:2], "nodes", *header[2:])
+            whole_line = len(words) == len(named)
+            yield number, dict(zip(named, words, strict=True)) if whole_line else {}
+
+
+def _record_rows(line: int, record: Mapping[str, str]) -> list[ImportedRow]:
     """Return the row of a record, two where it has columns of both placements; none of one that is not whole."""
-    inside = {
-        name.removesuffix(_SECOND): text
-        for name, text in record.items()
-        if name.endswith(_SECOND)
-    }
-    outside = {name: text for name, text in record.items() if not name.endswith(_SECOND)}
-    rows = []
-    for columns, second in ((outside, False), ({**outside, **inside}, True)):
-        if second and not inside:
-            continue
-        placed = columns.get("inplace", "0").lower()
-        cells = cells_of(_COLUMNS.each(list(columns)), list(columns.values()))
-        if cells is None or placed not in ("0", "1", "true", "false"):
-            return []
-        wrong, root = figure(columns.get("wrong", "")), columns.get("root", "-1")
-        row = row_of(
-            number,
-            cells,
-            op=columns.get("redop", "").lower(),
-            root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
-            in_place=second or placed in ("1", "true"),
-            wrong_elements=None if wrong is None else int(wrong.value),
-        )
-        rows.append(row)
-    return rows
+    placed = record.get("inplace", "0").lower()
+    head = {name: record[name] for name in _HEAD if name in record}
+    figures = [
+        {name: record[name + end] for name in _FIGURES if name + end in record}
+        for end in ("", _SECOND)
+    ]
+    rated = [figure(words.get(name, "0")) for words in figures for name in _FIGURES[:3]]
+    counted = whole(head.get("size", "")), whole(head.get("count", "0"))
+    if None in (*rated, *counted) or placed not in ("0", "1", "true", "false"):
+        return []
+    places = (placed in ("1", "true"), True)
+    return placements(Cells(head, tuple(filter(None, figures))), line, places)
 
 
 def _record(line: str) -> dict[str, str]:
     """The record of a line, empty where it is none; numbers stay text, so that their digits are known."""
-    if "usBw" not in line or len(line) > _LONGEST_RECORD:
+    if not line.startswith("{") or len(line) > _LONGEST_RECORD:
         return {}
-    members = json_record(line.rstrip(",").replace(":N/A", ':"N/A"').replace(": N/A", ':"N/A"'))
-    named = {_name(key): value for key, value in members.items()}
-    return named if named.keys() >= _NEEDED else {}
+    try:
+        quoted = re.sub(": ?N/A", ':"N/A"', line.rstrip(","))
+        record = json.loads(quoted, parse_float=str, parse_int=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        return {}
+    named = {_name(key): value for key, value in record.items() if isinstance(value, str)}
+    return named if any(named.keys() >= needed for needed in _NEEDED) else {}
 
 
 def _csv_header(line: str) -> tuple[str, ...]:

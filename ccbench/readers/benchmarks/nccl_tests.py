@@ -1,7 +1,7 @@
 """Reads the text of NVIDIA's nccl-tests and its ports: every version, whole or damaged.
 
-A text that holds nothing of nccl-tests gives a log without tables and a warning that says so: ``read`` takes
-any text and raises nothing. Forms: github.com/NVIDIA/nccl-tests src/common.cu, src/util.cu.
+A text that holds nothing of nccl-tests gives a log without tables: ``read`` takes any text and raises nothing.
+Forms: github.com/NVIDIA/nccl-tests src/common.cu, src/util.cu.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any
 
-from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.findings import SourceWarning
 from ccbench.flags import Flag
@@ -24,6 +23,7 @@ from ccbench.readers.benchmarks.log import (
     ImportedRow,
     ImportedTable,
     LogOutcome,
+    log_of,
     row_of,
 )
 from ccbench.readers.benchmarks.nccl_tests_columns import (
@@ -45,14 +45,13 @@ from ccbench.readers.benchmarks.words import (
     LibraryLines,
     LogLine,
     dtype_name,
-    failures,
     launch_of,
     library_in,
     program_collective,
     source_lines,
     whole,
 )
-from ccbench.readers.lines import PrintedFigure, figure
+from ccbench.readers.lines import figure
 from ccbench.units import plural
 
 _MARKS = re.compile(
@@ -110,8 +109,7 @@ _EACH = re.compile(r"\s(?:-[gt]|--n(?:gpus|threads))[ =]?([1-9]\d{0,3})\b")
 _PLACED = re.compile(r"(\d{1,7}) ranks? on (\d{1,7}) nodes?;")
 _COMMENT = re.compile(r"\s{0,200}#+[ \t]?")
 _RANK_TAG = re.compile(r"\[\d{1,6}\]")
-_OF_RANKS = re.compile(r"\bn[rR]anks (\d{1,7})\b")
-_OF_NODES = re.compile(r"\bnNodes (\d{1,7})\b")
+_OF_TEAM = re.compile(r"\bn[rR]anks (\d{1,7})\b(?: nNodes (\d{1,7})\b)?")
 _RULES = dict.fromkeys(range(9472, 9600), " ") | {ord("|"): " ", ord("\u00a0"): " "}
 """Box-drawing characters and bars stand between cells and mean nothing."""
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
@@ -181,9 +179,10 @@ class Tables:
     def take(self, line: LogLine) -> None:
         """One line."""
         if line.message:
-            for name, pattern in (("ranks", _OF_RANKS), ("nodes", _OF_NODES)):
-                if match := pattern.search(line.text) if "anks " in line.text else None:
-                    setattr(self._run, name, max(int(match[1]), getattr(self._run, name) or 0))
+            if team := _OF_TEAM.search(line.text):
+                run = self._run
+                run.ranks = max(int(team[1]), run.ranks or 0)
+                run.nodes = max(int(team[2] or 0), run.nodes or 0) or None
             return
         comment = _COMMENT.match(line.text)
         text = line.text[comment.end() :] if comment else line.text
@@ -224,15 +223,17 @@ class Tables:
         """A line of a run's header, or of what stands around its tables."""
         if device := _DEVICE.search(text) if "Pid" in text else None:
             fields: dict[str, Any] = {
-                name: content for name, content in device.groupdict().items() if content
+                name: int(word) if name in _NUMBERS_OF_DEVICE else word
+                for name, word in device.groupdict().items()
+                if word
             }
-            fields["line"] = line.number
-            fields |= {name: int(fields[name]) for name in _NUMBERS_OF_DEVICE & fields.keys()}
-            self._new_run().devices[DeviceLine(**fields)] = None
+            self._new_run().devices[DeviceLine(**fields, line=line.number)] = None
             self._run.lines_left_out = 0
         elif devices := _DEVICES.match(text):
             self._new_run().devices |= dict.fromkeys(
-                DeviceLine(rank, host=devices[3], model=devices[4], line=line.number)
+                DeviceLine(
+                    rank, host=devices[3] or "", model=devices[4] or "", line=line.number
+                )
                 for rank in range(int(devices[1]), int(devices[2]) + 1)
             )
         elif self._run.devices and not self._run.tables and _LEFT_OUT.match(text):
@@ -313,7 +314,7 @@ class Tables:
             self.warnings.append(SourceWarning("damaged_line", text, line.number))
             if not cells.figures and not cells.head.get("type"):
                 return True
-        rows = _placements(cells, line.number, places)
+        rows = placements(cells, line.number, places)
         if "cputime" in table.header.lower():
             rows = [replace(row, flags=(*row.flags, Flag.CPU_TIME)) for row in rows]
         table.rows += rows
@@ -325,58 +326,56 @@ class Tables:
         rows = self._run.tables[-1].rows if self._run.tables else []
         if remark is None or not rows:
             return False
-        size, in_place, word, more = (
-            int(remark[1]),
-            remark[2] == "in",
-            remark[3],
-            remark[4].strip(),
-        )
-        are_flags = word == "flags"
-        extra = {"status": word, **({"detail": more} if more else {})}
+        size, in_place, word, more = int(remark[1]), remark[2] == "in", remark[3], remark[4]
         # It follows its row, whose two placements are the last two.
-        for index in range(len(rows) - 1, max(-1, len(rows) - 3), -1):
-            row = rows[index]
-            if row.in_place is in_place and row.size_bytes == size:
-                flags = dict.fromkeys((*row.flags, *more.split()))
-                rows[index] = (
-                    replace(row, flags=tuple(flags))
-                    if are_flags
-                    else replace(row, extra={**row.extra, **extra})
+        own = [
+            index
+            for index in range(max(0, len(rows) - 2), len(rows))
+            if (rows[index].size_bytes, rows[index].in_place) == (size, in_place)
+        ]
+        if not own:
+            if word == "flags":
+                return False
+            rows.append(
+                replace(
+                    rows[-1],
+                    in_place=in_place,
+                    seconds=None,
+                    algbw=None,
+                    busbw=None,
+                    wrong_elements=None,
+                    half_units=(None, None, None),
+                    extra={},
                 )
-                return True
-        if are_flags:
-            return False
-        nothing: dict[str, Any] = dict.fromkeys(("seconds", "algbw", "busbw", "wrong_elements"))
-        nothing |= {"half_units": (None, None, None), "in_place": in_place, "extra": extra}
-        rows.append(replace(rows[-1], **nothing))
+            )
+        index = own[-1] if own else -1
+        row = rows[index]
+        if word == "flags":
+            flags = dict.fromkeys((*row.flags, *more.split()))
+            rows[index] = replace(row, flags=tuple(flags))
+        else:
+            extra = {**row.extra, "status": word, "detail": more.strip()}
+            rows[index] = replace(row, extra=extra)
         return True
 
 
-def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[ImportedRow]:
+def placements(cells: Cells, line: int, places: Iterable[bool]) -> list[ImportedRow]:
     """The placements of one row; placements that print nothing are left out, unless none prints anything."""
-    head = dict(cells.head)
+    head, root = cells.head, whole(cells.head.get("root", ""))
     doubts = {Flag.INCOMPLETE: cells.missing, Flag.SURPLUS_COLUMNS: cells.surplus}
     start: dict[str, Any] = {
-        "size_bytes": whole(head.pop("size")) or 0,
-        "count": whole(head.pop("count", "")),
-        "dtype": dtype_name(head.pop("type", "")),
-        "op": head.pop("redop", "").lower(),
-        "root": int(head.pop("root", "") or -1),
+        "size_bytes": whole(head["size"]) or 0,
+        "count": whole(head.get("count", "")),
+        "dtype": dtype_name(head.get("type", "")),
+        "op": head.get("redop", "").lower(),
+        "root": -1 if root is None else root,
         "flags": tuple(flag for flag, is_so in doubts.items() if is_so),
     }
-    head["timestamp"] = " ".join(cells.tail)
-    start["extra"] = {name: word for name, word in head.items() if word}
     rows = []
     for printed, in_place in zip(cells.figures, places, strict=False):
-        figures: dict[str, PrintedFigure | None] = {
-            name: figure(word) for name, word in printed.items()
-        }
-        time, wrong, error = (figures.pop(name, None) for name in ("time", "wrong", "error"))
-        measured = {
-            **figures,
-            "seconds": time.over(1e6) if time else None,
-            "largest_error": error,
-        }
+        measured = {name: figure(word) for name, word in printed.items()}
+        time, wrong = measured.pop("time", None), measured.pop("wrong", None)
+        measured["seconds"] = time.over(1e6) if time else None
         wrong_elements = int(wrong.value) if wrong else whole(printed.get("wrong", ""))
         row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
         why = _why_wrong(printed, row)
@@ -392,7 +391,7 @@ def _why_wrong(printed: dict[str, str], row: ImportedRow) -> str:
     for name in ("wrong", "error"):
         if _NOT_FINITE.fullmatch(printed.get(name, "")):
             return f"{name} {printed[name]}"
-    error = row.extra.get("largest_error", 0.0)
+    error = row.extra.get("error", 0.0)
     return (
         f"error {printed['error']}" if error > _LARGEST_ERRORS.get(row.dtype, math.inf) else ""
     )
@@ -444,33 +443,20 @@ def read(text: str) -> ImportedLog:
         for run in runs
         for table in run.tables
     )
-    outcome, detail = _log_outcome(kept, bool(runs), *failures(around))
-    if outcome in (LogOutcome.HUNG, LogOutcome.CRASHED):
-        kept = tuple(
-            t if t.outcome is LogOutcome.COMPLETE else replace(t, outcome=outcome) for t in kept
-        )
-    if not kept and not runs and not library_lines.versions:
-        warnings.append(SourceWarning("unsupported", "no line of nccl-tests is in this text"))
-    libraries = {table.library.upper() for run in runs for table in run.tables}
     is_rccl = any("rccl-tests" in line.text or "RCCL version" in line.text for line in around)
-    return ImportedLog(
-        tool="rccl-tests" if is_rccl else "nccl-tests",
-        library="RCCL"
-        if is_rccl
-        else "".join(libraries)
-        if len(libraries) == 1 and any(libraries)
-        else "NCCL"
-        if kept or "NCCL" in library_lines.versions
-        else "",
-        tables=kept,
+    libraries = {table.library.upper() for run in runs for table in run.tables}
+    library = libraries.pop() if len(libraries) == 1 else ""
+    if not library and (kept or "NCCL" in library_lines.versions):
+        library = "NCCL"
+    return log_of(
+        "rccl-tests" if is_rccl else "nccl-tests",
+        around,
+        kept,
+        sorted(warnings, key=lambda warning: warning.line or 0),
+        _ending(kept, bool(runs)),
+        library="RCCL" if is_rccl else library,
         devices=tuple(dict.fromkeys(device for run in begun for device in run.devices)),
-        versions=library_lines.versions,
-        environment=library_lines.environment,
-        hints=library_lines.hints,
-        facts={"network": library_lines.network} if library_lines.network else {},
-        warnings=tuple(sorted(warnings, key=lambda warning: warning.line or 0)),
-        outcome=outcome,
-        detail=detail,
+        **library_lines.shown,
     )
 
 
@@ -523,68 +509,53 @@ def _built(
     environment: dict[str, str],
     warnings: list[SourceWarning],
 ) -> ImportedTable:
-    devices, written = list(run.devices), run.written
+    config, devices, written = run.config, list(run.devices), run.written
     named = next(filter(None, map(program_collective, run.programs)), "") or program
     ranks = listed = run.ranks or (None if run.lines_left_out else ranks_of_devices(devices))
     columns = table.layout.head if table.layout is not None else ()
     collective = named or likely_collective(table.rows, columns, listed)
-    facts = {
-        **run.config,
-        **({"backend": table.library} if table.library.upper() not in ("", "NCCL") else {}),
-    }
+    shown = ranks_of_figures(table.rows, collective)
+    if shown is not None and shown > (listed or 0):  # lists of devices are often cut
+        ranks = shown
+    sizes = _sizes(table.rows, config)
+    outcome = _table_outcome(table, run, sizes, warnings)
+    facts = config | (sizes if outcome is LogOutcome.CUT else {})
+    if table.library.upper() not in ("", "NCCL"):
+        facts["backend"] = table.library
     facts |= {name: written[name] for name in ("backend", "backend_version") if name in written}
     if table.wrong_values is not None:
         facts["out_of_bounds"] = table.wrong_values
     # Without a line of settings: ranks of as many processes launch on one GPU each.
     if len({(device.host, device.process_id) for device in devices}) == len(devices) == listed:
         facts.setdefault("gpus_per_thread", 1)
-    shown = ranks_of_figures(table.rows, collective)
-    if shown is not None and (
-        listed is None or shown > listed
-    ):  # lists of devices are often cut
-        ranks = shown
-    nodes = run.nodes or nodes_of_devices(devices, ranks)
-    rows = table.rows
-    if collective in COLLECTIVES and not COLLECTIVES[collective].reduces:
-        # Versions without a column for the op leave it out of collectives that have none.
-        rows = [row if row.op else replace(row, op="none") for row in rows]
-    outcome, contradictions = _table_outcome(table, run)
-    warnings += contradictions
-    if outcome is LogOutcome.CUT:
-        facts |= _sizes(rows, run.config)
-    # One algorithm or protocol is forced; lists and exclusions in NCCL's variables force none.
-    forced = {name: environment.get(f"NCCL_{name}", "") for name in ("ALGO", "PROTO")}
-    forced = {
-        name: value.lower() if value.isalnum() else "default" for name, value in forced.items()
-    }
-    launched = (
-        "graph"
-        if run.config.get("graph_launches")
-        else "isolated"
-        if run.config.get("blocking")
-        else ""
-    )
+    launched = "isolated" if config.get("blocking") else "streaming"
     return ImportedTable(
         collective,
-        with_sizes_of_today(rows, collective, ranks),
+        with_sizes_of_today(table.rows, collective, ranks),
         ranks,
-        nodes,
-        written.get("algorithm") or forced["ALGO"],
-        written.get("protocol") or forced["PROTO"],
-        written.get("mode") or launched or "streaming",
+        run.nodes or nodes_of_devices(devices, ranks),
+        written.get("algorithm") or _forced(environment, "NCCL_ALGO"),
+        written.get("protocol") or _forced(environment, "NCCL_PROTO"),
+        written.get("mode") or ("graph" if config.get("graph_launches") else launched),
         outcome,
         table.line,
         facts,
     )
 
 
+def _forced(environment: Mapping[str, str], variable: str) -> str:
+    """The one algorithm or protocol that NCCL's variable forces; lists and exclusions force none."""
+    value = environment.get(variable, "")
+    return value.lower() if value.isalnum() else "default"
+
+
 def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int]:
     """Numbers of sizes that the settings announce and that the rows have, as facts; none without settings."""
     smallest, largest, step = (
-        config.get(name) for name in ("minimum_bytes", "maximum_bytes", "step")
+        config.get(name, 0) for name in ("minimum_bytes", "maximum_bytes", "step")
     )
     by_factor = config.get("step_unit") == "factor"
-    if not smallest or not largest or not step or step <= by_factor:
+    if not smallest or not largest or step <= by_factor:
         return {}
     # Products of whole steps may miss their logarithm by a rounding.
     steps = (
@@ -599,16 +570,16 @@ def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int
 
 
 def _table_outcome(
-    table: OpenNcclTable, run: OpenRun
-) -> tuple[LogOutcome, list[SourceWarning]]:
-    """The outcome of one table, and what contradicts the closing lines where it is cut.
+    table: OpenNcclTable, run: OpenRun, sizes: dict[str, int], warnings: list[SourceWarning]
+) -> LogOutcome:
+    """The outcome of one table; what contradicts the closing lines where it is cut goes into ``warnings``.
 
     Complete needs a closing line, no hole, every size that the settings announce, and rows whose mean is
     the closing average. Unknown is a table that is quoted without its settings and closing lines.
     """
-    rows, config = table.rows, run.config
+    rows = table.rows
     if table.has_hole or not rows:
-        return LogOutcome.CUT, []
+        return LogOutcome.CUT
     rates = [row.busbw for row in rows if row.busbw is not None]
     if table.average is not None and rates:
         # nccl-tests averages all placements of all sizes before rounding, and prints six digits.
@@ -616,32 +587,21 @@ def _table_outcome(
         room = max(0.01, *(row.half_units[2] or 0.0 for row in rows))
         if not math.isclose(table.average, mean, rel_tol=1e-3, abs_tol=room):
             text = f"the closing average is {table.average:g} GB/s, the rows' is {mean:g}: rows are missing"
-            return LogOutcome.CUT, [SourceWarning("contradiction", text, table.line)]
-    sizes = _sizes(rows, config)
+            warnings.append(SourceWarning("contradiction", text, table.line))
+            return LogOutcome.CUT
     if sizes and sizes["printed_sizes"] < sizes["announced_sizes"]:
         text = "the settings are of {announced_sizes} sizes, the rows of {printed_sizes}"
-        warning = SourceWarning("truncated", text.format(**sizes), table.line)
-        return LogOutcome.CUT, [warning]
+        warnings.append(SourceWarning("truncated", text.format(**sizes), table.line))
+        return LogOutcome.CUT
     if table.average is not None or table.concluded or table.wrong_values is not None:
-        return LogOutcome.COMPLETE, []
+        return LogOutcome.COMPLETE
     # Who quotes a table alone, without the settings above it, leaves out the lines below it, too.
-    return LogOutcome.CUT if config else LogOutcome.UNKNOWN, []
+    return LogOutcome.CUT if run.config else LogOutcome.UNKNOWN
 
 
-def _log_outcome(
-    tables: Sequence[ImportedTable], has_started: bool, hang: str, crash: str
-) -> tuple[LogOutcome, str]:
-    """The outcome of the file and one line of detail.
-
-    A crash counts wherever it is reported; a report of a hang only where the tables did not end well, since
-    connections may be retried and then succeed.
-    """
-    complete = bool(tables) and all(table.outcome is LogOutcome.COMPLETE for table in tables)
-    if crash:
-        return LogOutcome.CRASHED, crash
-    if hang and not complete:
-        return LogOutcome.HUNG, hang
-    if complete:
+def _ending(tables: Sequence[ImportedTable], has_started: bool) -> tuple[LogOutcome, str]:
+    """The outcome of the file by its tables alone, and one line of detail."""
+    if tables and all(table.outcome is LogOutcome.COMPLETE for table in tables):
         return LogOutcome.COMPLETE, ""
     if not tables and not has_started:
         return LogOutcome.UNKNOWN, ""

@@ -10,16 +10,20 @@ NVIDIA/nccl-tests#44.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.flags import Flag
-from ccbench.readers.benchmarks.log import DeviceLine, ImportedRow, ranks_that_fit
-from ccbench.readers.benchmarks.words import DTYPES, whole
+from ccbench.readers.benchmarks.log import (
+    DeviceLine,
+    ImportedRow,
+    checked_row,
+    ranks_that_fit,
+)
+from ccbench.readers.benchmarks.words import DTYPES, is_rate, whole
 from ccbench.readers.lines import figure
 
 _NAMES = {
@@ -42,16 +46,14 @@ _FEWEST_GUESSED = 6
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """Columns of a table, left to right; two placements are out of place, then in place."""
+    """Columns of a table, left to right; two placements are out of place, then in place.
+
+    unread: words after them that are not read: a date and a time.
+    """
 
     head: tuple[str, ...]
     placements: tuple[tuple[str, ...], ...]
-    tail: tuple[str, ...] = ()
-
-    @property
-    def measured(self) -> int:
-        """Columns of all placements together."""
-        return sum(len(columns) for columns in self.placements)
+    unread: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,6 @@ class Cells:
 
     head: dict[str, str]
     figures: tuple[dict[str, str], ...]
-    tail: tuple[str, ...] = ()
     missing: int = 0
     surplus: tuple[str, ...] = ()
 
@@ -78,18 +79,16 @@ def header_layout(words: list[str]) -> ColumnLayout | None:
         names = names[: names.index("size", 1)]
     if not {"size", "algbw", "busbw"} <= set(names) or names[0] != "size":
         return None
-    start = next(i for i, name in enumerate(names) if name in _MEASURED)
-    if any(
-        name.startswith("time") for name in names[:start]
-    ):  # time:avg and the like: another tool's
+    start = min(names.index(name) for name in _MEASURED if name in names)
+    if any("time" in name for name in names[:start]):  # time:avg and the like: another tool's
         return None
-    end = names.index("timestamp", start) if "timestamp" in names[start:] else len(names)
+    stamps = names.count("timestamp")
     placements: list[list[str]] = []
-    for name in names[start:end]:
+    for name in names[start : len(names) - stamps]:
         if name == names[start]:
             placements.append([])
         placements[-1].append(name)
-    return ColumnLayout(tuple(names[:start]), tuple(map(tuple, placements)), tuple(names[end:]))
+    return ColumnLayout(tuple(names[:start]), tuple(map(tuple, placements)), 2 * stamps)
 
 
 def guessed_layout(words: list[str]) -> ColumnLayout | None:
@@ -105,21 +104,20 @@ def guessed_layout(words: list[str]) -> ColumnLayout | None:
     if size is None or count is None or not all(map(is_figure, rest)):
         return None
     moved = {size, count * ITEM_BYTES[DTYPES[words[2].lower()]]}
+    rooted = _is_root(rest[0])
+    figures = rest[rooted:]
     for columns, placements in ((4, 2), (4, 1), (3, 2), (3, 1)):
-        rooted = len(rest) - placements * columns
-        if rooted not in (0, 1) or rooted != _is_root(rest[0]):
-            continue
-        if all(_agrees(rest[i], rest[i + 1], moved) for i in range(rooted, len(rest), columns)):
+        if len(figures) == columns * placements and all(
+            _agrees(time, algbw, moved)
+            for time, algbw in zip(figures[::columns], figures[1::columns], strict=True)
+        ):
             # Old versions print the largest error (2e-07, 0e+00), new ones the number of wrong elements.
-            last = rest[rooted + 3] if columns == 4 else ""
+            last = figures[3] if columns == 4 else ""
             checked = ("error" if "e-" in last or "e+" in last else "wrong",) if last else ()
-            head = (
-                "size",
-                "count",
-                "type",
-                *(("redop",) if has_op else ()),
-                *(("root",) if rooted else ()),
-            )
+            options = [
+                name for name, is_there in (("redop", has_op), ("root", rooted)) if is_there
+            ]
+            head = ("size", "count", "type", *options)
             return ColumnLayout(head, ((*_MEASURED, *checked),) * placements)
     return None
 
@@ -129,48 +127,37 @@ def _agrees(time: str, algbw: str, moved_bytes: set[int]) -> bool:
     seconds, rate = figure(time), figure(algbw)
     if seconds is None or rate is None:
         return seconds is rate and time != "-1"
-    slow, fast = (
-        (seconds.value + sign * seconds.half_unit) * (rate.value + sign * rate.half_unit) * 1e3
-        for sign in (-1, 1)
-    )
-    return any(slow * 0.999 <= size <= fast * 1.001 for size in moved_bytes)
+    return any(is_rate(size, seconds.over(1e6), rate, 1e-3) for size in moved_bytes)
 
 
 def row_cells(words: list[str], layout: ColumnLayout) -> Cells | None:
     """A line's words in the columns of ``layout``; None where the line is no row of it."""
     head: dict[str, str] = {}
     position = 0
+    measured = sum(map(len, layout.placements))
     for name in layout.head:
         word = words[position] if position < len(words) else ""
-        if name in ("size", "count") and whole(word) is None:
-            return None
-        fills = {"type": _is_word, "redop": _is_word, "root": _is_root}.get(name)
-        # A column that this row leaves blank has no word before the figures.
-        belongs = fills(word) if fills else len(words) - position > layout.measured
-        head[name] = word if name in ("size", "count") or belongs else ""
-        position += bool(head[name])
-    figures: list[dict[str, str]] = []
-    measured = 0
-    while position + measured < len(words) and _is_measured(words[position + measured]):
-        measured += 1
-    for columns in layout.placements:
-        if measured >= len(columns):
-            figures.append(
-                dict(zip(columns, words[position : position + len(columns)], strict=True))
-            )
-            position, measured = position + len(columns), measured - len(columns)
+        if name in ("size", "count"):
+            if whole(word) is None:
+                return None
+            belongs = True
+        elif name in ("type", "redop"):
+            belongs = _is_word(word)
         else:
-            missing = layout.measured - sum(map(len, figures)) - measured
-            return Cells(
-                head,
-                tuple(figures),
-                missing=missing,
-                surplus=tuple(words[position + measured :]),
-            )
-    stamp = position + 2 * len(layout.tail)
-    return Cells(
-        head, tuple(figures), tuple(words[position:stamp]), surplus=tuple(words[stamp:])
-    )
+            # A column that this row leaves blank has no word before the figures.
+            belongs = _is_root(word) if name == "root" else len(words) - position > measured
+        head[name] = word if belongs else ""
+        position += bool(head[name])
+    printed = list(takewhile(_is_measured, words[position:]))
+    rest = words[position + len(printed) :]
+    figures: list[dict[str, str]] = []
+    for columns in layout.placements:
+        if len(printed) < len(columns):
+            missing = measured - sum(map(len, figures)) - len(printed)
+            return Cells(head, tuple(figures), missing, tuple(rest))
+        figures.append(dict(zip(columns, printed, strict=False)))
+        del printed[: len(columns)]
+    return Cells(head, tuple(figures), surplus=tuple((printed + rest)[layout.unread :]))
 
 
 def without_cut_rate(cells: Cells) -> Cells:
@@ -178,7 +165,7 @@ def without_cut_rate(cells: Cells) -> Cells:
 
     For a last line that nothing ends: both rates are printed with the same decimals.
     """
-    if not cells.figures or cells.missing or cells.surplus or cells.tail:
+    if not cells.figures or cells.missing or cells.surplus:
         return cells
     last = cells.figures[-1]
     decimals = {len(last.get(name, "").partition(".")[2]) for name in ("algbw", "busbw")}
@@ -260,23 +247,13 @@ def nodes_of_devices(devices: Sequence[DeviceLine], ranks: int | None) -> int | 
     if not devices or ranks is None or _repeats_ranks(devices) or not devices[0].host:
         return None
     hosts = len({device.host for device in devices})
-    if (
-        len({device.rank for device in devices}) >= ranks
-        or len({device.group for device in devices}) > 1
-    ):
+    listed = {device.rank for device in devices}
+    if len(listed) >= ranks or len({device.group for device in devices}) > 1:
         return hosts
-    if ranks - 1 not in {device.rank for device in devices}:
-        return None
     per_host = max(device.device or 0 for device in devices) + 1
-    aligned = all(
-        device.device is not None and device.rank % per_host == device.device
-        for device in devices
-    )
-    return (
-        ranks // per_host
-        if aligned and ranks % per_host == 0 and ranks // per_host >= hosts
-        else None
-    )
+    aligned = all(device.rank % per_host == device.device for device in devices)
+    nodes, rest = divmod(ranks, per_host)
+    return nodes if ranks - 1 in listed and aligned and not rest and nodes >= hosts else None
 
 
 def ranks_of_figures(rows: Sequence[ImportedRow], collective: str) -> int | None:
@@ -342,27 +319,22 @@ def with_sizes_of_today(
 ) -> tuple[ImportedRow, ...]:
     """Rows whose algbw counts one rank's bytes, flagged; a size of one rank's bytes is multiplied.
 
-    Only for all_gather and reduce_scatter, and only where the figures say so: busbw = algbw x (ranks - 1)
-    and time x algbw = one rank's bytes, in the row with the largest rate, which has the most digits.
+    Only for all_gather and reduce_scatter, and only where the figures say so, in the row with the largest
+    rate, which has the most digits: they contradict each other as they are, and agree with the flag.
     """
-    telling = [row for row in rows if row.algbw and row.busbw and row.seconds]
-    if collective not in _BLOCKED_OLD or ranks is None or ranks < 2 or not telling:
+    if collective not in _BLOCKED_OLD or ranks is None or ranks < 2 or not rows:
         return tuple(rows)
-    size_is_whole = _blocks(rows) == ranks
-    row = max(telling, key=lambda candidate: candidate.algbw or 0.0)
-    algbw, busbw, seconds = row.algbw or 0.0, row.busbw or 0.0, row.seconds or 0.0
-    moved = row.size_bytes / ranks if size_is_whole else row.size_bytes
-    old_rates = math.isclose(busbw, algbw * (ranks - 1), rel_tol=0.02)
-    if not old_rates or not math.isclose(algbw * 1e9 * seconds, moved, rel_tol=0.05):
-        return tuple(rows)
-    if size_is_whole:
-        return tuple(replace(row, flags=(*row.flags, Flag.ALGBW_PER_RANK)) for row in rows)
-    return tuple(
-        replace(
-            row,
-            size_bytes=row.size_bytes * ranks,
-            flags=(*row.flags, Flag.SIZE_PER_RANK),
-            extra={**row.extra, "printed_size_bytes": row.size_bytes},
-        )
+    is_whole = _blocks(rows) == ranks
+    flag, factor = (Flag.ALGBW_PER_RANK, 1) if is_whole else (Flag.SIZE_PER_RANK, ranks)
+    of_today = tuple(
+        replace(row, size_bytes=row.size_bytes * factor, flags=(*row.flags, flag))
         for row in rows
     )
+    as_printed, flagged = max(
+        zip(rows, of_today, strict=True), key=lambda pair: pair[0].algbw or 0.0
+    )
+    contradicts = (
+        Flag.BUSBW_CONTRADICTS_ALGBW in checked_row(as_printed, collective, ranks).flags
+    )
+    agrees = contradicts and checked_row(flagged, collective, ranks) == flagged
+    return of_today if agrees and as_printed.seconds else tuple(rows)

@@ -57,13 +57,11 @@ _COLUMNS = Columns(
     PrintedColumn("num-elements-pair|nElementsPairPerRank", ""),
     PrintedColumn("num-elements|nElementsPerRank", "count"),
     PrintedColumn(r"(?:ping)?Latency\(us\):p50", "seconds", 1e6),
-    PrintedColumn("p75|p95", "{}_seconds", 1e6),
-    PrintedColumn("min", "minimum_seconds", 1e6),
-    PrintedColumn("max", "maximum_seconds", 1e6),
     PrintedColumn(r"algbw\(GB/s\)", "algbw"),
     PrintedColumn(r"busbw\(GB/s\)", "busbw"),
     PrintedColumn(
-        r"(?:pingPong|Total|Comp)Latency\(us\):p50|(?:avg|total)(?:Uni|Bi)BW\(GB/s\)|TFlops|op\[0\]",
+        r"p75|p95|min|max|(?:pingPong|Total|Comp)Latency\(us\):p50|(?:avg|total)(?:Uni|Bi)BW\(GB/s\)"
+        r"|TFlops|op\[0\]",
         "{}",
     ),
 )
@@ -148,10 +146,7 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
         [*_paragraphs(lines), *_sweeps(lines)],
         (),
         library="NCCL" if "NCCL" in text else "",
-        versions=library_lines.versions,
-        environment=library_lines.environment,
-        hints=library_lines.hints,
-        facts={"network": library_lines.network} if library_lines.network else {},
+        **library_lines.shown,
     )
 
 
@@ -176,19 +171,13 @@ def _paragraphs(lines: list[LogLine]) -> Iterator[ImportedTable]:
         match = _PARAGRAPH.search(line.text)
         if match is None:
             continue
-        size_bytes = _payload(match[1])
+        payload = figure(match[1])
         pairs = {
             m[1]: figure(m[2])
             for near in lines[index + 1 : index + 4]
             if (m := _PAIR.match(near.text))
         }
-        if size_bytes and pairs:
-            row = _row(line.number, pairs, size_bytes=size_bytes)
+        if pairs and payload and 0 < payload.value < 1e9:
+            row = _row(line.number, pairs, size_bytes=round(payload.value * 1e9))
             ranks = whole(match[2]) or None
             yield ImportedTable("all_reduce", (row,), ranks, mode="isolated", line=line.number)
-
-
-def _payload(text: str) -> int:
-    """Bytes of a payload printed in 1e9 bytes; 0 for what is none."""
-    quantity = figure(text)
-    return round(quantity.value * 1e9) if quantity and quantity.value < 1e9 else 0

@@ -7,6 +7,7 @@ as in NVIDIA/nccl src/debug.cc, src/init.cc, src/graph/tuning.cc.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -139,6 +140,18 @@ def whole(text: str) -> int | None:
     return value if value is not None and value <= LARGEST_SIZE else None
 
 
+def is_rate(
+    size_bytes: float, seconds: PrintedFigure, rate: PrintedFigure, slack: float
+) -> bool:
+    """Return whether ``rate`` can be ``size_bytes`` / ``seconds`` in 1e9 bytes per second, given the digits.
+
+    slack: relative room beyond the printed rounding: tools may compute rates from times that they rounded.
+    """
+    gigabytes = size_bytes / 1e9
+    room = seconds.half_unit * (rate.value + rate.half_unit) + seconds.value * rate.half_unit
+    return abs(seconds.value * rate.value - gigabytes) <= room + slack * gigabytes
+
+
 def rate_factor(
     points: Iterable[tuple[int, PrintedFigure, PrintedFigure]], default: float
 ) -> float:
@@ -148,19 +161,11 @@ def rate_factor(
     printed rate) of rows whose rate is bytes / seconds; those whose rounding leaves both open do not vote.
     default: where no row tells.
     """
-    votes = {1.0: 0, GIBI: 0}
+    votes = Counter[float]()
     for size_bytes, seconds, rate in points:
-        if seconds.value <= 0:
-            continue
-        slack = rate.half_unit * 1.02 + rate.value * seconds.half_unit / seconds.value
-        fits = [
-            f for f in votes if abs(size_bytes / seconds.value / 1e9 / f - rate.value) <= slack
-        ]
-        if len(fits) == 1:
-            votes[fits[0]] += 1
-    if votes[1.0] == votes[GIBI]:
-        return default
-    return max(votes, key=lambda factor: votes[factor])
+        fits = [f for f in (1.0, GIBI) if is_rate(size_bytes, seconds, rate.times(f), 1e-4)]
+        votes.update(fits if len(fits) == 1 else ())
+    return default if votes[1.0] == votes[GIBI] else votes.most_common(1)[0][0]
 
 
 # -- words --------------------------------------------------------------------------------------------------
@@ -259,47 +264,29 @@ class Launch:
 
 
 _LAUNCHER = re.compile(
-    r"(?:.*/)?(?:mpirun|mpiexec|orterun|prterun|srun|aprun|flux)(?:[._-][\w.-]*)?"
+    r"(?:^|[\s=/])(mpirun|mpiexec|orterun|prterun|srun|aprun|flux)(?:[._-][\w.-]{0,40})?(?!\S)"
 )
 """mpirun_rsh of MVAPICH and mpiexec.hydra of MPICH too."""
 
-_RANKS = {"-n", "-np", "--np", "--n", "--ntasks"}
-_PER_NODE = {"-ppn", "--ppn", "-npernode", "--npernode", "--ntasks-per-node", "-perhost"}
-_NODES = {"--nodes", "-N"}
-_PLACED = re.compile(r"\bppr:([1-9][0-9]{0,5}):node\b")
+_COUNT = r"[ =]{0,9}([1-9][0-9]{0,6})(?![\w.])"
+_RANKS = re.compile(rf"\s(?:--?np?|--ntasks){_COUNT}")
+_PER_NODE = re.compile(
+    rf"(?:\s(?:--?ppn|--?npernode|--ntasks-per-node|-perhost)|\bppr:){_COUNT}"
+)
+_NODES = re.compile(rf"\s(?:--nodes|-N){_COUNT}")
 
 
 def launch_of(line: str) -> Launch | None:
-    """Return what ``line`` says about ranks and nodes, None where no launcher is in it.
-
-    -N is nodes for srun and flux and processes per node for Open MPI.
-    """
-    if not any(name in line for name in ("mpi", "run", "flux")):
+    """Return what ``line`` says about ranks and nodes, None where no launcher is in it."""
+    launcher = _LAUNCHER.search(line) if re.search("run|mpiexec|flux", line) else None
+    if launcher is None:
         return None
-    words = line.replace("=", " ").split()[:200]
-    begin = next((i for i, word in enumerate(words) if _LAUNCHER.fullmatch(word)), None)
-    if begin is None:
-        return None
-    # -N is nodes for srun and flux and processes per node for Open MPI.
-    counts_nodes = words[begin].rsplit("/", 1)[-1] in ("srun", "flux")
-    counts: dict[str, int] = {}
-    for option, value in zip(words[begin + 1 :], words[begin + 2 :], strict=False):
-        attached = re.fullmatch(r"(-[nN])([0-9]{1,7})", option)
-        name, text = (attached[1], attached[2]) if attached else (option, value)
-        if not (text.isascii() and text.isdigit() and 0 < len(text) <= 7 and int(text)):
-            continue
-        if name in _RANKS:
-            counts.setdefault("ranks", int(text))
-        elif name in _PER_NODE or (name == "-N" and not counts_nodes):
-            counts.setdefault("each", int(text))
-        elif name in _NODES:
-            counts.setdefault("nodes", int(text))
-    if "--pernode" in words or "-pernode" in words:
-        counts.setdefault("each", 1)
-    if placed := _PLACED.search(line):
-        counts.setdefault("each", int(placed[1]))
+    options = line[launcher.end() :]
+    if launcher[1] not in ("srun", "flux"):  # -N of Open MPI is processes per node
+        options = options.replace(" -N", " -ppn")
+    matches = (pattern.search(options) for pattern in (_RANKS, _NODES, _PER_NODE))
+    ranks, nodes, each = (int(match[1]) if match else None for match in matches)
     # Two of ranks, nodes and ranks per node make the third.
-    ranks, nodes, each = counts.get("ranks"), counts.get("nodes"), counts.get("each")
     if nodes is None and ranks and each and ranks % each == 0:
         nodes = ranks // each
     if ranks is None and nodes and each:
@@ -316,10 +303,8 @@ _VERSIONS = (
     ("CUDA", re.compile(r"\bNCCL version [\d.]{1,24}\+cuda(\d[\d.]{0,12})")),
     ("HIP", re.compile(r"\bHIP version\s{0,4}:\s{0,4}(\d\S{0,40})")),
     ("ROCm", re.compile(r"\bROCm version\s{0,4}:\s{0,4}(\d\S{0,40})")),
-    ("aws-ofi-nccl", re.compile(r"NET/OFI (?:Using|Initializing) aws-ofi-nccl (\S{1,40})")),
 )
-_CODES = re.compile(r"nccl-headers=(\d{4,6})\s{1,4}nccl-library=(\d{4,6})")
-_DRIVER = re.compile(r"\bcudaDriverVersion (\d{4,6})\b")
+_CODE = re.compile(r"nccl-headers=\d{4,6}\s{1,4}nccl-library=(\d{4,6})")
 _SET = re.compile(r"\b((?:NCCL|RCCL|MCCL)_[A-Z0-9_]{1,60}) set by environment to (\S{1,200})")
 _SET_BY_PLUGIN = re.compile(
     r'Setting ((?:NCCL|RCCL|FI)_[A-Z0-9_]{1,60}) (?:environment variable )?to "?([^"\s]{1,80})'
@@ -364,9 +349,7 @@ class LibraryLines:
         if "NET/" in line.text or "Using network" in line.text:
             if used := _USED_NETWORK.search(line.text):
                 # A provider says more than the plug-in's name ("AWS Libfabric").
-                if "used" not in self.network or self.network["used"] != (
-                    used[2] or self.network["used"]
-                ):
+                if "used" not in self.network or used[2] not in (None, self.network["used"]):
                     self.network |= {"used": used[2] or used[1], "used_line": line.number}
             elif rate := _PORT_RATE.search(line.text):
                 self.network.setdefault("gigabits", {})[rate[1]] = int(rate[2]) / 1000
@@ -381,9 +364,14 @@ class LibraryLines:
             self._hints[line.text.partition("] ")[2]] = None
 
     @property
-    def hints(self) -> tuple[str, ...]:
-        """Different messages from which the library's choice shows, without the process they come from."""
-        return tuple(self._hints)
+    def shown(self) -> dict[str, Any]:
+        """Fields of a log; its hints are messages without the process they come from."""
+        return {
+            "versions": self.versions,
+            "environment": self.environment,
+            "hints": tuple(self._hints),
+            "facts": {"network": self.network} if self.network else {},
+        }
 
 
 def program_collective(text: str) -> str:
@@ -398,16 +386,13 @@ def program_collective(text: str) -> str:
 
 def versions_in(text: str) -> dict[str, str]:
     """Versions that a line names, by what they are versions of."""
-    lowered = text.lower()
-    if "version" not in lowered and "aws-ofi" not in lowered:
+    if "version" not in text.lower():
         return {}
     versions = {
         name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))
     }
-    if codes := _CODES.search(text):
-        versions |= {"NCCL headers": decoded(int(codes[1])), "NCCL": decoded(int(codes[2]))}
-    if driver := _DRIVER.search(text):
-        versions["CUDA driver"] = f"{int(driver[1]) // 1000}.{int(driver[1]) % 1000 // 10}"
+    if code := _CODE.search(text):
+        versions["NCCL"] = decoded(int(code[1]))
     return versions
 
 

@@ -40,6 +40,3 @@ def test_a_crash_counts_after_the_closing_line_too_and_a_time_out_only_before() 
     assert (log.outcome, "Segmentation fault" in log.detail) == (LogOutcome.CRASHED, True)
     log = imb.read("UCX WARN connection to n2 timed out, retrying\n" + outputs.IMB)
     assert (log.outcome, log.detail) == (LogOutcome.COMPLETE, "")
-
-
-gloo_benchmark = readers()["gloo_benchmark"]

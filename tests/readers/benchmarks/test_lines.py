@@ -50,7 +50,6 @@ def test_the_unit_of_rates_shows_in_the_rows(
         ("srun -N 4 -n 32 ./x", Launch(32, 4)),
         ("srun --nodes=4 --ntasks-per-node=8 ./x", Launch(32, 4)),
         ("flux run -N2 -n 192 ./x", Launch(192, 2)),
-        ("mpirun -np 4 -pernode ./x", Launch(4, 4)),
         ("mpirun ./x -n", Launch()),
         ("the mpi library runs", None),
     ],
@@ -64,6 +63,6 @@ def test_a_channel_through_host_memory_counts_behind_many_others() -> None:
     ways = [f"{channel:02d}/0 : 0[0] -> {channel}[1] via P2P/IPC" for channel in range(900)]
     for way in (*ways, "00/0 : 3[3] -> 4[4] via SHM/direct/direct"):
         lines.take(LogLine(1, f"h:1:2 [0] NCCL INFO Channel {way}", message=True))
-    assert [hint for hint in lines.hints if "SHM" in hint] == [
+    assert [hint for hint in lines.shown["hints"] if "SHM" in hint] == [
         "NCCL INFO Channel 00/0 : 3[3] -> 4[4] via SHM/direct/direct"
     ]

@@ -1,4 +1,4 @@
-"""Tests of vendors: Huawei's hccl_test, Microsoft's mscclpp, Amazon's nccom-test."""
+"""A test of a vendor: Amazon's nccom-test."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from ccbench.readers.benchmarks import readers
 from ccbench.readers.benchmarks.log import LogOutcome
 from tests.readers.benchmarks.logs import text_of
 
-hccl_test = readers()["hccl_test"]
-
-
-mscclpp = readers()["mscclpp"]
-
-
-nccom = readers()["nccom"]
+nccom = readers()["nccom-test"]
 
 
 def test_every_row_of_a_published_table_is_read() -> None:

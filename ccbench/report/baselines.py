@@ -188,7 +188,7 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         for place, text in enumerate(dict.fromkeys(pair.legend for pair in pairs), 1)
     }
     lines = [f"Compared with {name} (x: its time over this run's; above 1 this run is faster):"]
-    lines += [f"  note: {caution}" for caution in _cautions(points, behind, baseline)]
+    lines += [f"  note: {caution}" for caution in cautions(points, behind, baseline)]
 
     def mark(pair: BaselinePair) -> str:
         return f"[{marks[pair.legend]}]" + (
@@ -252,7 +252,7 @@ FEWEST_ALIKE = 3
 """Points with the very same time that make a coincidence unlikely: printed times have four digits or so."""
 
 
-def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> list[str]:
+def cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> list[str]:
     """Lines that speak against the comparison: other GPUs, or the run's very own figures."""
     lines = []
     own_gpus = {_gpu(point.machine) for point in points} - {""}

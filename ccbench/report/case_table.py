@@ -202,19 +202,6 @@ def screen_table(run: Run, width: int) -> str:
     )
 
 
-HIDDEN_WHERE_ALIKE = ("run", "nodes", "dtype", "op", *SHOWN_WHERE_SET)
-
-
-def case_page_table(points: Sequence[Point]) -> Table:
-    """Return every case, without columns in which all are alike."""
-    shown = [
-        column
-        for column in COLUMNS
-        if column.title not in HIDDEN_WHERE_ALIKE or len({*map(column.text, points)}) > 1
-    ]
-    return table_of(shown, points)
-
-
 CSV_NAMES = (
     "run",
     "baseline",

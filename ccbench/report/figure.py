@@ -23,7 +23,7 @@ Topic = Literal[
     "pairs",
     "nothing",
 ]
-Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks"]
+Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank"]
 
 
 class SeriesKind(str, Enum):

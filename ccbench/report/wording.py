@@ -378,35 +378,9 @@ def health_lines(run: Run) -> list[str]:
     return [*box_lines(run), *lines, *filter(None, [sentence])]
 
 
-def sentences(
-    points: Sequence[Point], findings: Sequence[Finding], verdicts: Sequence[SpeedVerdict] = ()
-) -> tuple[str, ...]:
-    """Say whether it is normal, what was measured, how near to model and bound, and the first findings."""
-    grave = [finding for finding in findings if finding.severity != "note"]
-    problems = sum(one.severity == "problem" for one in grave)
-    counts = [plural(problems, "problem")] if problems else []
-    counts += [plural(len(grave) - problems, "doubt")] if len(grave) > problems else []
-    named = "; ".join(one.subject for one in grave[:MOST_NAMED])
-    near = closeness(points)
-    # A run without a machine's model is told how to get one, where it has a time to compare.
-    if not (near or verdicts) and any(
-        point.median_seconds and not point.emulated for point in points
-    ):
-        near = [
-            "There is neither a prediction nor a bound to lay beside it; name the machine with --machine."
-        ]
-    worst = (
-        f"{' and '.join(counts)} found, first: {named}."
-        if grave
-        else "Nothing was found that needs a look."
-    )
-    return (*speed_lines(verdicts), measured_text(points), *near, worst)
-
-
 def place_of(collective: str) -> int:
     """Place of a collective in a report: all_reduce first, the others by the table of collectives."""
-    names = [*COLLECTIVES, collective]
-    return names.index(collective)
+    return [*COLLECTIVES, collective].index(collective)
 
 
 def measured_text(points: Sequence[Point]) -> str:

@@ -32,9 +32,7 @@ ALL_REDUCE = "all_reduce-4ranks-1nodes-float32-sum"
 
 
 def test_a_simulated_run_says_so_in_every_title_and_footnote(tmp_path: Path) -> None:
-    figures = _figures(
-        tmp_path, [*sweep(algorithms=("ring", "tree")), *_barriers()], simulated=True
-    )
+    figures = _figures(tmp_path, sweep(algorithms=("ring", "tree")), simulated=True)
     for figure in figures.values():
         assert figure.title.startswith("SIMULATED")
         assert any(line.startswith("SIMULATED") for line in figure.footnote)
@@ -116,18 +114,6 @@ def test_a_figure_that_cannot_be_made_costs_only_itself(
     assert problems == ["ranks: KeyError: 'rank'"]
     with pytest.raises(KeyError):
         figures_of(points)
-
-
-def _barriers() -> list[object]:
-    return [case("barrier", "dissemination", 0, ranks=ranks) for ranks in (2, 4, 8, 16)]
-
-
-def test_barriers_are_drawn_against_ranks_and_have_no_bandwidth(tmp_path: Path) -> None:
-    figures = _figures(tmp_path, _barriers())
-    figure = figures["time-barrier-by-ranks"]
-    assert figure.series[0].x == (2.0, 4.0, 8.0, 16.0)
-    assert figure.x.unit == "ranks"
-    assert not any(figure.topic == "bandwidth" for figure in figures.values())
 
 
 def test_without_any_speed_one_figure_says_so(tmp_path: Path) -> None:

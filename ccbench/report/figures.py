@@ -25,7 +25,7 @@ from ccbench.report.figure import (
     FigureSeries,
     Row,
     SeriesKind,
-    measured_series,
+    series_of,
 )
 from ccbench.report.fleet_maps import fleet_figures
 from ccbench.report.maps import pair_figures
@@ -160,7 +160,7 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
                 and point.predicted_seconds
                 and point.median_seconds
             ]
-            series += [measured_series(collective, style, rows, joined=False)] if rows else []
+            series += [series_of(collective, SeriesKind.MEASURED, style, rows)] if rows else []
         every = [value for one in series for value in (*one.x, *one.y)]
         ends = (min(every), max(every)) if every else (1e-6, 1.0)
         series.append(
@@ -226,7 +226,7 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
                 x=FigureAxis("rank", "rank", "linear"),
                 y=y,
                 series=(
-                    measured_series("one case", 0, dots, joined=False),
+                    series_of("one case", SeriesKind.MEASURED, 0, dots),
                     FigureSeries(
                         "median over cases",
                         SeriesKind.REFERENCE,

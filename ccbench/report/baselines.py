@@ -55,6 +55,11 @@ class BaselinePair:
         return (self.baseline.median_seconds or 0.0) / (self.point.median_seconds or 1.0)
 
     @property
+    def heading(self) -> str:
+        """The point without its size, which has a column."""
+        return f"{self.point.run} {self.point.name}".strip()
+
+    @property
     def legend(self) -> str:
         """Library, network and source of the baseline, and what is not known of it."""
         point = self.baseline
@@ -199,8 +204,8 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     lines.append(f"  {rows[0]}")
     heading = ""
     for pair, row in zip(pairs[:MOST_LINES], rows[1:], strict=False):
-        if _heading(pair.point) != heading:
-            heading = _heading(pair.point)
+        if pair.heading != heading:
+            heading = pair.heading
             lines.append(f"  {heading}")
         lines.append(f"  {row}")
     lines += beyond(pairs, MOST_LINES, "  and {} more, in the report's files")
@@ -302,13 +307,6 @@ def _offer(point: Point) -> str:
     return f"{words} {plural(point.ranks, 'rank')}{where}"
 
 
-def _heading(point: Point) -> str:
-    words = [point.run, point.backend, point.collective, point.algorithm, point.dtype, point.op]
-    parts = [" ".join(word for word in words if word), plural(point.ranks, "rank")]
-    parts += ["in place" if point.in_place else "out of place", point.setting]
-    return ", ".join(part for part in parts if part)
-
-
 format_busbw = "{:.4g} GB/s".format
 _SECONDS = partial(ShownColumn, form=format_seconds)
 _RATE = partial(ShownColumn, form=format_busbw, absent="no rate")
@@ -320,7 +318,7 @@ FIGURES = (
     _SECONDS("its time", value="baseline.median_seconds", name="baseline_median_seconds"),
     _RATE("its busbw", value="baseline.busbw", name="baseline_busbw_GB_s"),
     *named("others"),
-    ShownColumn("ratio", value="speed_ratio", form="x{:.3g}".format, name="speed_ratio"),
+    ShownColumn("ratio", form="x{:.3g}".format, name="speed_ratio"),
 )
 """Figures of a pair, of its point and of its baseline."""
 

@@ -56,9 +56,9 @@ COLUMNS = (
         "point", right=False, tells=True, value=lambda row: plain(row.point.name, LONGEST_TEXT)
     ),
     ShownColumn("size", keep=9, value="point.size"),
-    ShownColumn("base", value="base_seconds", form=format_seconds, name="base_seconds"),
-    ShownColumn("new", value="new_seconds", form=format_seconds, name="new_seconds"),
-    ShownColumn("time", keep=9, value="change", form=format_change, absent="", name="change"),
+    ShownColumn("base", form=format_seconds, name="base_seconds"),
+    ShownColumn("new", form=format_seconds, name="new_seconds"),
+    ShownColumn("time", keep=9, form=format_change, absent="", name="change"),
     ShownColumn(
         "interval",
         show=lambda row: (

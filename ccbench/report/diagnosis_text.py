@@ -8,15 +8,11 @@ from typing import Any
 from ccbench.analysis.codes import code_of
 from ccbench.analysis.diagnose import Answer
 from ccbench.analysis.diagnosis import Diagnosis
-from ccbench.errors import MachineError
-from ccbench.model.library import LibraryRequest
-from ccbench.model.library.predictor import nccl_seconds
 from ccbench.readers.evidence import TextPart
 from ccbench.report.present import first, two_lines, values_of, wrapped
 from ccbench.report.run_screen import verdict_rows
 from ccbench.report.wording import MOST_VERDICTS, measured_text, points_of, speed_lines
-from ccbench.results.systems import recorded_system
-from ccbench.units import format_seconds, plain, plural
+from ccbench.units import plain, plural
 
 MOST_FINDINGS = 8
 """That the screen shows; --json has all."""
@@ -58,30 +54,11 @@ def diagnosis_lines(answer: Answer, width: int, whole: bool = False) -> Iterator
             f"{counted}lines and proof: ccbench check -v; a code: ccbench check --explain CODE"
         )
         yield from wrapped(told, width)
-    if whole:
-        yield from wrapped(_own_constants(answer), width)
     yield ""
     yield from _part_lines("Read", answer.evidence.parts, width)
     yield from _part_lines(
         "Not read (no reader knows these lines)", answer.evidence.unread, width
     )
-
-
-def _own_constants(answer: Answer) -> str:
-    """What NCCL's own constants give at the sizes that verdicts show; "" where the machine is not known."""
-    run, figures = answer.measured.run, list[str]()
-    for regime in (regime for verdict in answer.verdicts for regime in verdict.regimes):
-        point = regime.point
-        if run is None or point.predicted_seconds is None:
-            continue
-        request = LibraryRequest(point.collective, (point.size_bytes,), in_place=point.in_place)
-        try:
-            (seconds,) = nccl_seconds(recorded_system(run.manifest, point), request)
-        except MachineError:
-            continue
-        measured = format_seconds(point.median_seconds or 0.0)
-        figures.append(f"{format_seconds(seconds)} at {point.size} (measured {measured})")
-    return f"NCCL's own constants give {', '.join(figures)}" if figures else ""
 
 
 def _evidence_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:

@@ -313,22 +313,26 @@ def canvas_of(figure: Figure, paper: Paper = FILE) -> Canvas:
         draw_map(figure, figure.grid, axes, in_file=in_file)
     else:
         _draw_lines(figure, axes)
-        below_axes = AXIS_INCHES / paper.plot
-        axes.legend(
-            [handle for handle, _ in rows],
-            # matplotlib leaves out labels that begin with an underscore.
-            [f" {label}" if label.startswith("_") else label for _, label in rows],
-            loc="upper left",
-            bbox_to_anchor=(1.015, 1.0) if in_file else (-0.09, -below_axes),
-            ncols=1 if in_file else 2,
-            frameon=False,
-            fontsize=8.5,
-            handlelength=2.4,
-            borderaxespad=0.0,
-            labelspacing=0.65,
-            labelcolor=INK,
-        )
+        draw_legend(rows, axes, None if in_file else AXIS_INCHES / paper.plot)
     return canvas
+
+
+def draw_legend(rows: Sequence[tuple[Any, str]], axes: Axes, below: float | None) -> None:
+    """Draw a legend at the right of ``axes``, or ``below`` them by that share of their height, in two columns."""
+    axes.legend(
+        [handle for handle, _ in rows],
+        # matplotlib leaves out labels that begin with an underscore.
+        [f" {label}" if label.startswith("_") else label for _, label in rows],
+        loc="upper left",
+        bbox_to_anchor=(1.015, 1.0) if below is None else (-0.09, -below),
+        ncols=1 if below is None else 2,
+        frameon=False,
+        fontsize=8.5,
+        handlelength=2.4,
+        borderaxespad=0.0,
+        labelspacing=0.65,
+        labelcolor=INK,
+    )
 
 
 def _draw_lines(figure: Figure, axes: Axes) -> None:
@@ -574,5 +578,10 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes, *, in_file: bool = True) ->
     # A frame says the same in every map, so that its meaning stands with the legend.
     lines += ["framed: slower than its class"] if grid.marked else []
     if in_file:
-        look: dict[str, Any] = {"va": "top", "fontsize": 7.6, "color": GREY, "linespacing": 1.35}
+        look: dict[str, Any] = {
+            "va": "top",
+            "fontsize": 7.6,
+            "color": GREY,
+            "linespacing": 1.35,
+        }
         axes.text(1.03, 0.5, "\n".join(lines), transform=axes.transAxes, **look)

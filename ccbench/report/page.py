@@ -24,7 +24,6 @@ from ccbench.report.baselines import (
     baseline_lines,
     beside,
     cautions,
-    format_busbw,
     pairs_table,
 )
 from ccbench.report.bits_table import bits_table
@@ -34,7 +33,7 @@ from ccbench.report.drawing import page_picture, picture_address
 from ccbench.report.figure import Figure
 from ccbench.report.page_card import MOST_ROWS as MOST_CARD_ROWS
 from ccbench.report.page_card import card_rows, headline
-from ccbench.report.present import ShownColumn, Table, columns, table_of
+from ccbench.report.present import Table, columns
 from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import (
     closeness,
@@ -43,11 +42,10 @@ from ccbench.report.wording import (
     meaning_of,
     measured_text,
     shared_text,
-    span,
 )
 from ccbench.results import Manifest, Point, Run
 from ccbench.topology.graph import DeviceKind, Topology
-from ccbench.units import format_seconds, percent, plain, plural
+from ccbench.units import plain, plural
 from ccbench.version import __version__
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
@@ -249,7 +247,6 @@ def run_part(
         "lines": lines,
         "findings": run_findings(run, points),
         "picture": picture,
-        "rates": rates_table(points),
         "environment": Table(columns("<fact", "<value"), environment_rows(run.manifest)),
         "differences": Table(columns("<fact", "<here", "<there"), differing),
         "beside": _baseline_sentences(points, behind, baseline) if baseline else [],
@@ -281,28 +278,6 @@ def topology_of(manifest: Manifest) -> Topology | None:
 
     name = manifest.machine
     return load_catalog(name) if name in catalog_names() else manifest.topology
-
-
-RATES = (
-    ShownColumn("case", right=False, value="label"),
-    ShownColumn("time", value="median_seconds", form=format_seconds),
-    ShownColumn("busbw", value="busbw", form=format_busbw),
-    ShownColumn("of bound", value="bound_share", form=percent, absent=""),
-    ShownColumn("normal", value="usual_bound_shares", form=span, absent=""),
-)
-"""Of the case with the highest bus bandwidth."""
-
-
-def rates_table(points: Sequence[Point]) -> Table:
-    """The case with the highest bus bandwidth of every collective, backend and number of ranks."""
-    best: dict[tuple[str, str, int, int], Point] = {}
-    for point in points:
-        if point.busbw is None or point.group_ranks < 2 or not point.of_links or point.baseline:
-            continue
-        key = (point.collective, point.backend, point.ranks, point.nodes)
-        if key not in best or (best[key].busbw or 0.0) < point.busbw:
-            best[key] = point
-    return table_of(RATES, [best[key] for key in sorted(best)])
 
 
 def environment_rows(manifest: Manifest) -> tuple[tuple[str, str], ...]:

@@ -38,9 +38,10 @@ class ShownColumn:
 
     keep: the larger, the longer the column stays on a narrow screen; from IN_EVERY_ROW on it stays in the
     rows even where all say the same. tells: it tells rows apart and is neither cut nor dropped; without room
-    it becomes a line above its rows. value: attribute of a row (dots for inner ones), key of a mapping, or a
-    function of it; None where there is none, which ``absent`` says to people. form: text of a value. show:
-    text of a row whose cell says more than its value. name: key in JSON and heading in CSV; says the unit.
+    it becomes a line above its rows. name: key in JSON and heading in CSV; says the unit. value: attribute of
+    a row (dots for inner ones), key of a mapping, or a function of it, else ``name``; None where there is
+    none, which ``absent`` says to people. form: text of a value. show: text of a row whose cell says more
+    than its value.
     """
 
     title: str = ""
@@ -55,9 +56,10 @@ class ShownColumn:
 
     def at(self, row: Any) -> Any:
         """Value of ``row``; None where there is none."""
-        if not isinstance(self.value, str):
-            return self.value(row)
-        for name in self.value.split("."):
+        value = self.value or self.name
+        if not isinstance(value, str):
+            return value(row)
+        for name in value.split("."):
             row = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
             if row is None:
                 break

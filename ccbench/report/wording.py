@@ -108,14 +108,8 @@ def table_labels(points: Sequence[Point]) -> list[str]:
 
 def short_source(source: str) -> str:
     """``owner/repository`` of a repository and path, the name without its suffix of a file."""
-    repository, separator, _ = source.partition(":")
-    if (
-        separator
-        and repository.count("/") == 1
-        and not any(one.isspace() for one in repository)
-    ):
-        return repository
-    return PurePosixPath(source).stem or source
+    repository = re.match(r"([^/:\s]+/[^/:\s]+):", source)
+    return repository[1] if repository else PurePosixPath(source).stem or source
 
 
 def labelled(points: Iterable[Point]) -> str:
@@ -322,16 +316,15 @@ def finding_lines(finding: Finding, width: int, whole: bool) -> list[str]:
 def summary_lines(run: Run) -> list[str]:
     """Return the verdict without the findings."""
     points = points_of(run)
-    spoken = speed_lines(speed_verdicts(run))
-    helps = winner_sentence(run)
-    return [
-        *filter(None, [shared_text(points)]),
+    lines = (
+        shared_text(points),
         *health_lines(run),
-        *filter(None, [helps]),
-        *spoken,
+        winner_sentence(run),
+        *speed_lines(speed_verdicts(run)),
         measured_text(points),
         *closeness(points),
-    ]
+    )
+    return [*filter(None, lines)]
 
 
 def shared_text(points: Sequence[Point]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -244,11 +243,5 @@ def csv_table(points: Sequence[Point]) -> str:
 
 
 def case_documents(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """All cases with the columns of the CSV, for JSON; what is not known, or not finite, is null."""
-    return [
-        {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in row.items()
-        }
-        for row in documents(_CSV_COLUMNS, points)
-    ]
+    """All cases with the columns of the CSV, for JSON; what is not known is null."""
+    return documents(_CSV_COLUMNS, points)

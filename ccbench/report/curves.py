@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from ccbench.cases.axes import NO_OP, WORK
@@ -268,7 +268,10 @@ def _race(points: Sequence[Point]) -> Figure | None:
         )
         for style, key in enumerate(drawn)
     ]
-    notes = [_crossover_words(crossings)]
+    notes = ["No crossover: nowhere does the leader's interval lie wholly above another's"]
+    if crossings:
+        below = "the first size measured at which its interval lies below"
+        notes = [f"{'; '.join(crossings)}, {below}"]
     left_out = sorted(names[key] for key in curves if key not in drawn)
     notes += [f"Not drawn for want of room: {', '.join(left_out)}"] if left_out else []
     alone = sorted({size for curve in curves.values() for size in curve} - best.keys())
@@ -301,29 +304,9 @@ def _curves(points: Sequence[Point]) -> dict[SeriesKey, dict[int, Interval]]:
     return curves
 
 
-def _crossover_words(crossings: Sequence[Crossover]) -> str:
-    """The small print's line about crossovers."""
-    texts = [
-        f"{crossing.after} overtakes {crossing.before} by {format_size(crossing.size_bytes)}"
-        for crossing in crossings
-    ]
-    if not texts:
-        return "No crossover: nowhere does the leader's interval lie wholly above another's"
-    return f"{'; '.join(texts)}, the first size measured at which its interval lies below"
-
-
-@dataclass(frozen=True)
-class Crossover:
-    """``after`` is surely faster than ``before`` at ``size_bytes``, the first such size that was measured."""
-
-    before: str
-    after: str
-    size_bytes: int
-
-
-def crossovers(curves: Mapping[str, Curve]) -> list[Crossover]:
-    """Return where one overtakes another; a size at which fewer than two were measured decides nothing."""
-    crossings: list[Crossover] = []
+def crossovers(curves: Mapping[str, Curve]) -> list[str]:
+    """Return where one surely overtakes another; a size at which fewer than two were measured decides nothing."""
+    crossings = []
     leader = ""
     for size in sorted({size for curve in curves.values() for size in curve}):
         there = {name: curve[size] for name, curve in curves.items() if size in curve}
@@ -331,6 +314,7 @@ def crossovers(curves: Mapping[str, Curve]) -> list[Crossover]:
             continue
         fastest = min(there, key=lambda name: there[name].median)
         if leader not in there or not intervals_overlap(there[leader], there[fastest]):
-            crossings += [Crossover(leader, fastest, size)] if leader in there else []
+            if leader in there:
+                crossings.append(f"{fastest} overtakes {leader} by {format_size(size)}")
             leader = fastest
     return crossings

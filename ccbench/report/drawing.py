@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress, pairwise
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -347,8 +347,7 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
             scale("log", base=2 if kind == "log2" else 10)
     axes.set_xlim(*x)
     axes.set_ylim(*y)
-    sizes = sorted({x for series in figure.series for x in series.x})
-    set_ticks(axes.xaxis, figure.x, sizes)
+    set_ticks(axes.xaxis, figure.x)
     set_ticks(axes.yaxis, figure.y)
     note = far_note(figure)
     axes.text(
@@ -376,8 +375,8 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
         axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
 
 
-def set_ticks(part: Axis, axis: FigureAxis, values: Sequence[float] = ()) -> None:
-    """Set ticks in words people use between the ends of ``part``; a few ``values`` that lie well apart are theirs."""
+def set_ticks(part: Axis, axis: FigureAxis) -> None:
+    """Set ticks in words people use between the ends of ``part``."""
     from matplotlib.ticker import (
         FixedLocator,
         FuncFormatter,
@@ -402,10 +401,6 @@ def set_ticks(part: Axis, axis: FigureAxis, values: Sequence[float] = ()) -> Non
         steps = (1, 1.5, 2, 3, 5) if decades < 1 else (1, 2, 5) if decades < 2 else (1, 3)
         subs = steps if decades < 3.5 else (1,)
         places = LogLocator(10, subs, numticks=MOST_TICKS).tick_values(low, high)
-    apart = (high / low) ** (1 / (1.5 * MOST_TICKS))
-    own = all(after / before >= apart for before, after in pairwise(values))
-    if axis.scale == "log2" and 1 < len(values) <= MOST_TICKS and own:
-        places = values
     part.set_major_locator(FixedLocator([place for place in places if low <= place <= high]))
     part.set_minor_locator(NullLocator())
 

@@ -7,7 +7,7 @@ of an XML writer; the machine's picture is an image, in which nothing runs eithe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from statistics import median
@@ -16,7 +16,6 @@ from typing import Any
 from ccbench.analysis.findings import provenance, run_findings
 from ccbench.analysis.machine_verdict import BLAMES
 from ccbench.analysis.speed_verdict import expected_from, speed_verdicts
-from ccbench.collectives import COLLECTIVES
 from ccbench.errors import MissingDependency
 from ccbench.flags import Flag
 from ccbench.report import topology_figure
@@ -174,7 +173,6 @@ def page_text(
         bits=bits_table(every),
         # Of the glossary, besides those of every page.
         terms=[(flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in flags],
-        formulas=formula_table(every),
     )
 
 
@@ -311,14 +309,3 @@ def differences(manifest: Manifest, other: Manifest) -> tuple[tuple[str, str, st
         for name, pair in pairs.items()
         if pair[0] != pair[1] and name not in ALWAYS_DIFFERENT
     )
-
-
-def formula_table(points: Iterable[Point]) -> Table:
-    """busbw over algbw of every collective that moves data, for the run's own numbers of ranks."""
-    ranks = sorted({point.group_ranks for point in points if point.group_ranks > 1})[:6] or [8]
-    rows = [
-        (row.name, ", ".join(f"{row.bus_factor(n):.4g} for {n} ranks" for n in ranks))
-        for row in COLLECTIVES.values()
-        if row.moves_data
-    ]
-    return Table(columns("<collective", "<factor"), rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -112,9 +113,16 @@ def filled(table: Table) -> Table:
 
 
 def documents(columns: Iterable[ShownColumn], rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Values of each row by the columns' names, for JSON and CSV."""
+    """Values of each row by the columns' names, for JSON, which has no infinity: that is null."""
     keys = [column for column in columns if column.name]
-    return [{column.name: column.at(row) for column in keys} for row in rows]
+    rows_of_values = [{column.name: column.at(row) for column in keys} for row in rows]
+    return [
+        {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
+        for values in rows_of_values
+    ]
 
 
 def values_of(row: Any, *names: str) -> dict[str, Any]:
@@ -221,18 +229,16 @@ WORD = 16
 
 def two_lines(head: str, advice: str, width: int) -> list[str]:
     """``head`` and the clauses of ``advice`` that fit, on two lines of ``width`` at most; the first one always."""
-    clauses = advice.split("; ")
-    texts = [
-        f"{head}. Do: {'; '.join(clauses[:count])}" if count and advice else head
-        for count in range(len(clauses) + 1)
-    ]
-    fits = (text for text in reversed(texts) if len(wrapped(text, width)) <= 2)
-    text = next(fits, head)
-    if text == head and advice:
+    clauses = advice.split("; ") if advice else []
+    for count in range(len(clauses), 0, -1):
+        lines = wrapped(f"{head}. Do: {'; '.join(clauses[:count])}", width)
+        if len(lines) <= 2:
+            return lines
+    if clauses:
         cure = f". Do: {clauses[0]}"
         room = max(2 * width - len(cure) - WORD, WORD)
-        text = textwrap.shorten(head, room, placeholder=" …") + cure
-    return textwrap.wrap(text, width, max_lines=2, placeholder=" …")
+        head = textwrap.shorten(head, room, placeholder=" …") + cure
+    return textwrap.wrap(head, width, max_lines=2, placeholder=" …")
 
 
 def hanging(text: object, width: int) -> list[str]:

@@ -98,8 +98,7 @@ def _head(topology: Topology) -> Iterator[str]:
     for kind, word in _WORDS.items():
         count = device_count(topology, kind)
         if count:
-            ending = "es" if word.endswith("ch") else "s"
-            counted.append(f"{count} {word}" + ("" if count == 1 else ending))
+            counted.append(plural(count, word))
         elif count is None and topology.of_kind(kind):
             counted.append(f"{plural(len(topology.of_kind(kind)), word)} named")
     nodes = node_count(topology)
@@ -119,22 +118,17 @@ def _head(topology: Topology) -> Iterator[str]:
     }
     for word, per_gpu in counts.items():
         if any(per_gpu):
-            shown = ["?" if number is None else str(number) for number in per_gpu]
-            yield f"{word} per GPU: " + (
-                shown[0] if len(set(shown)) == 1 else " ".join(shown[:64])
-            )
+            numbers = ["?" if number is None else str(number) for number in per_gpu]
+            alike = len(set(numbers)) == 1
+            yield f"{word} per GPU: {' '.join(numbers[: 1 if alike else 64])}"
     # How much of its links a GPU uses in groups of each size.
     shares = usable_shares(topology) or {}
-    known = {
-        size: "all" if share == "1" else share
-        for size, share in shares.items()
-        if share is not None
-    }
-    if known and len(known) == len(shares) and set(known.values()) == {"all"}:
-        yield "a group of any size uses all of a GPU's links"
-    elif known:
-        yield f"groups of {', '.join(known)} GPUs use {', '.join(known.values())} of a GPU's links"
+    shown = {size: "all" if share == "1" else share for size, share in shares.items() if share}
     apart = [size for size, share in shares.items() if share is None]
+    if {*shares.values()} == {"1"}:
+        yield "a group of any size uses all of a GPU's links"
+    elif shown:
+        yield f"groups of {', '.join(shown)} GPUs use {', '.join(shown.values())} of a GPU's links"
     if apart:
         yield f"groups of {', '.join(apart)} GPUs are not all joined by such links"
 
@@ -186,22 +180,17 @@ def _matrix(topology: Topology) -> Iterator[str]:
 def _links(topology: Topology) -> Iterator[str]:
     rows = []
     for group in link_groups(topology):
-        rate = group["bytes_per_second"]
-        shown = (
-            format_rate(rate)
-            if rate is not None and group["state"] != "down"
-            else "rate unknown"
-        )
-        if group["state"] != "up":
-            shown = group["state"].replace("_", " ")
+        arrow = "-" if group["both_ways"] else "->"
+        state, rate = group["state"], group["bytes_per_second"]
+        shown = "rate unknown" if rate is None else format_rate(rate)
         times = "" if group["count"] is None else f" x {plural(group['count'], 'link')}"
-        ends = f"{group['from']} {'-' if group['both_ways'] else '->'} {group['to']}".replace(
-            "_", " "
+        cells = (
+            f"{group['from']} {arrow} {group['to']}",
+            group["kind"],
+            shown if state == "up" else state,
+            f"{plural(group['pairs'], 'pair')}{times}",
         )
-        pairs = plural(group["pairs"], "pair") + times
-        rows.append(
-            (ends, group["kind"].replace("_", " "), shown, pairs, plain(group["origin"]))
-        )
+        rows.append((*(cell.replace("_", " ") for cell in cells), plain(group["origin"])))
     if rows:
         table = Table(columns("<link", "<kind", "<rate", "<pairs", "<origin"), rows[:MOST_ROWS])
         yield from (f"  {line}" for line in aligned(table))

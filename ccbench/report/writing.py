@@ -55,7 +55,6 @@ class ReportIncomplete(CcbenchError):
             f"report: {plural(len(problems), 'part')} could not be drawn, first: {problems[0]}{more}; "
             f"{plural(len(files), 'other file')} written to {where}; report this with the run folder"
         )
-        self.problems = tuple(problems)
         self.files = files
 
 
@@ -170,10 +169,10 @@ def _tables(
     files: Files = {}
     if "nccl-tests" in formats:
         tables = nccl_tests_tables(points)
-        names = unique_names([table.name for table in tables])
+        names = unique_names([name for name, _ in tables])
         files = {
-            f"{name}.nccl-tests.txt": table.text.encode()
-            for name, table in zip(names, tables, strict=True)
+            f"{name}.nccl-tests.txt": text.encode()
+            for name, (_, text) in zip(names, tables, strict=True)
         }
     if "csv" in formats:
         # Elsewhere a single run goes without its name; rows that are put together later need it.

@@ -133,7 +133,6 @@ def test_without_any_speed_one_figure_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("unit", "scale", "values", "expected"),
     [
-        ("bytes", "log2", [64.0, 512.0, 3 * 2.0**20], "64 B, 512 B, 3 MiB"),
         ("bytes", "log2", [8.0, 9.0, 2.0**32], "32 B, 1 KiB, 32 KiB, 1 MiB, 32 MiB, 1 GiB"),
         ("seconds", "log10", [3e-6, 2e-3], "3 us, 10 us, 30 us, 100 us, 300 us, 1 ms"),
         ("ratio", "log10", [1.0, 1.1], "1x"),
@@ -162,7 +161,7 @@ def _ticks(axis: FigureAxis, values: list[float]) -> list[str]:
     part.axes.set(xlim=(low, high))
     if axis.scale != "linear":
         part.axes.set_xscale("log", base=2 if axis.scale == "log2" else 10)
-    set_ticks(part, axis, values)
+    set_ticks(part, axis)
     places = [place for place in part.get_majorticklocs() if low <= place <= high]
     return [text for text in part.get_major_formatter().format_ticks(places) if text]
 

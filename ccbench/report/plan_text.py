@@ -14,10 +14,9 @@ from ccbench.units import format_seconds, format_size
 def _size(size_bytes: int) -> str:
     # Sizes of models are rarely round: two digits are enough.
     size = format_size(size_bytes)
-    if len(size) > 10:
-        units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
-        name, bytes_each = next(unit for unit in units if size_bytes >= unit[1])
-        size = f"{size_bytes / bytes_each:.2f} {name}"
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if len(size) > 10 and size_bytes >= 2**power:
+            return f"{size_bytes / 2**power:.2f} {unit}"
     return size
 
 

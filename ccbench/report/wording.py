@@ -386,8 +386,8 @@ def measured_text(points: Sequence[Point]) -> str:
     statuses = Counter(point.status for point in points)
     lost = ", ".join(
         f"{statuses[status]} {status.value.replace('_', ' ')}"
-        for status in sorted({*Status} - {Status.OK}, key=[*Status].index)
-        if statuses[status]
+        for status in Status
+        if statuses[status] and status != Status.OK
     )
     verb = {SIMULATED: "computed by a model", EMULATION: "emulated"}.get(label, "measured")
     if verb == "measured" and all(point.wrong_elements == 0 for point in ok):

@@ -55,6 +55,11 @@ class BaselinePair:
         return (self.baseline.median_seconds or 0.0) / (self.point.median_seconds or 1.0)
 
     @property
+    def heading(self) -> str:
+        """The point without its size, which has a column."""
+        return f"{self.point.run} {self.point.name}".strip()
+
+    @property
     def legend(self) -> str:
         """Library, network and source of the baseline, and what is not known of it."""
         point = self.baseline
@@ -188,7 +193,7 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         for place, text in enumerate(dict.fromkeys(pair.legend for pair in pairs), 1)
     }
     lines = [f"Compared with {name} (x: its time over this run's; above 1 this run is faster):"]
-    lines += [f"  note: {caution}" for caution in _cautions(points, behind, baseline)]
+    lines += [f"  note: {caution}" for caution in cautions(points, behind, baseline)]
 
     def mark(pair: BaselinePair) -> str:
         return f"[{marks[pair.legend]}]" + (
@@ -199,8 +204,8 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     lines.append(f"  {rows[0]}")
     heading = ""
     for pair, row in zip(pairs[:MOST_LINES], rows[1:], strict=False):
-        if _heading(pair.point) != heading:
-            heading = _heading(pair.point)
+        if pair.heading != heading:
+            heading = pair.heading
             lines.append(f"  {heading}")
         lines.append(f"  {row}")
     lines += beyond(pairs, MOST_LINES, "  and {} more, in the report's files")
@@ -252,7 +257,7 @@ FEWEST_ALIKE = 3
 """Points with the very same time that make a coincidence unlikely: printed times have four digits or so."""
 
 
-def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> list[str]:
+def cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> list[str]:
     """Lines that speak against the comparison: other GPUs, or the run's very own figures."""
     lines = []
     own_gpus = {_gpu(point.machine) for point in points} - {""}
@@ -302,13 +307,6 @@ def _offer(point: Point) -> str:
     return f"{words} {plural(point.ranks, 'rank')}{where}"
 
 
-def _heading(point: Point) -> str:
-    words = [point.run, point.backend, point.collective, point.algorithm, point.dtype, point.op]
-    parts = [" ".join(word for word in words if word), plural(point.ranks, "rank")]
-    parts += ["in place" if point.in_place else "out of place", point.setting]
-    return ", ".join(part for part in parts if part)
-
-
 format_busbw = "{:.4g} GB/s".format
 _SECONDS = partial(ShownColumn, form=format_seconds)
 _RATE = partial(ShownColumn, form=format_busbw, absent="no rate")
@@ -320,7 +318,7 @@ FIGURES = (
     _SECONDS("its time", value="baseline.median_seconds", name="baseline_median_seconds"),
     _RATE("its busbw", value="baseline.busbw", name="baseline_busbw_GB_s"),
     *named("others"),
-    ShownColumn("ratio", value="speed_ratio", form="x{:.3g}".format, name="speed_ratio"),
+    ShownColumn("ratio", form="x{:.3g}".format, name="speed_ratio"),
 )
 """Figures of a pair, of its point and of its baseline."""
 

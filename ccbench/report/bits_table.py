@@ -47,18 +47,16 @@ COLUMNS = (
             f"{name} {share_text(share)}" for name, share in row.choices.items()
         ),
     ),
-    ShownColumn("added in", right=False, keep=7, value="accumulation", name="accumulation"),
+    ShownColumn("added in", right=False, keep=7, name="accumulation"),
     ShownColumn(
         "right",
         keep=6,
-        value="correctly_rounded_share",
         form=percent,
         name="correctly_rounded_share",
     ),
     ShownColumn(
         "off by",
         keep=4,
-        value="largest_error_ulp",
         form=lambda error: f"{error:.3g}",
         name="largest_error_ulp",
     ),

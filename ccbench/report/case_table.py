@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ccbench.analysis.findings import provenance
@@ -33,7 +32,7 @@ from ccbench.report.wording import (
     unusual,
 )
 from ccbench.results import Point, Run
-from ccbench.units import format_seconds, format_size, percent, plain, plural
+from ccbench.units import format_seconds, percent, plain, plural
 
 NARROWEST = 40
 FLAGS = "flags"
@@ -76,48 +75,31 @@ def rate_text(rate: float | None, decimals: int = 2) -> str:
     return f"{rate:.{decimals}f}" if rate >= 0.1 else f"{rate:.2g}"
 
 
-def _telling(title: str, value: str | Callable[[Point], str]) -> ShownColumn:
-    return ShownColumn(title, right=False, keep=9, tells=True, value=value)
-
-
-def _number(
-    title: str,
-    keep: int,
-    name: str,
-    form: Callable[[Any], str],
-    value: str | Callable[[Point], Any] = "",
-) -> ShownColumn:
-    """A column of the field ``name``, or of ``value`` where that is another."""
-    return ShownColumn(title, keep=keep, value=value or name, form=form, name=name)
-
-
+_telling = partial(ShownColumn, right=False, keep=9, tells=True)
 COLUMNS = (
-    _telling("run", lambda point: point.run or "this run"),
-    _telling("backend", "backend"),
-    _telling("collective", "collective"),
-    _telling("algorithm", _algorithm),
-    _telling("setting", "setting"),
-    *(
-        ShownColumn(name, keep=9, tells=True, value=name, name=name)
-        for name in ("ranks", "nodes")
-    ),
-    _telling("dtype", "dtype"),
-    _telling("op", "op"),
-    _number("size", 10, "size_bytes", format_size),
-    replace(_number("time [interval]", 10, "median_seconds", str), show=_time),
-    _number("algbw", 4, "algbw_GB_s", rate_text, "algbw"),
-    _number(
+    _telling("run", value=lambda point: point.run or "this run"),
+    _telling("backend", value="backend"),
+    _telling("collective", value="collective"),
+    _telling("algorithm", value=_algorithm),
+    _telling("setting", value="setting"),
+    _telling("ranks", value="ranks", right=True),
+    _telling("nodes", value="nodes", right=True),
+    _telling("dtype", value="dtype"),
+    _telling("op", value="op"),
+    ShownColumn("size", keep=10, value="size"),
+    ShownColumn("time [interval]", keep=10, show=_time),
+    ShownColumn("algbw", keep=4, value="algbw", form=rate_text),
+    ShownColumn(
         "busbw",
-        9,
-        "busbw_GB_s",
-        rate_text,
-        lambda point: point.busbw if point.group_ranks > 1 else None,
+        keep=9,
+        value=lambda point: point.busbw if point.group_ranks > 1 else None,
+        form=rate_text,
     ),
-    _number("predicted", 9, "predicted_seconds", format_seconds),
-    _number("library says", 4, "library_estimate_seconds", format_seconds),
-    _number("of bound", 6, "bound_share", percent),
+    ShownColumn("predicted", keep=9, value="predicted_seconds", form=format_seconds),
+    ShownColumn("library says", keep=4, value="library_estimate_seconds", form=format_seconds),
+    ShownColumn("of bound", keep=6, value="bound_share", form=percent),
     ShownColumn("slowest part", right=False, keep=6, value="slowest_group"),
-    _number("wrong", 7, "wrong_elements", str),
+    ShownColumn("wrong", value="wrong_elements"),
     ShownColumn(
         FLAGS,
         right=False,
@@ -202,19 +184,6 @@ def screen_table(run: Run, width: int) -> str:
     )
 
 
-HIDDEN_WHERE_ALIKE = ("run", "nodes", "dtype", "op", *SHOWN_WHERE_SET)
-
-
-def case_page_table(points: Sequence[Point]) -> Table:
-    """Return every case, without columns in which all are alike."""
-    shown = [
-        column
-        for column in COLUMNS
-        if column.title not in HIDDEN_WHERE_ALIKE or len({*map(column.text, points)}) > 1
-    ]
-    return table_of(shown, points)
-
-
 CSV_NAMES = (
     "run",
     "baseline",
@@ -264,7 +233,7 @@ _CSV_VALUES: Mapping[str, str | Callable[[Point], object]] = {
 
 
 _CSV_COLUMNS = tuple(
-    ShownColumn(name=name, value=_CSV_VALUES.get(name, name)) for name in CSV_NAMES
+    ShownColumn(name=name, value=_CSV_VALUES.get(name, "")) for name in CSV_NAMES
 )
 
 
@@ -274,11 +243,5 @@ def csv_table(points: Sequence[Point]) -> str:
 
 
 def case_documents(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """All cases with the columns of the CSV, for JSON; what is not known, or not finite, is null."""
-    return [
-        {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in row.items()
-        }
-        for row in documents(_CSV_COLUMNS, points)
-    ]
+    """All cases with the columns of the CSV, for JSON; what is not known is null."""
+    return documents(_CSV_COLUMNS, points)

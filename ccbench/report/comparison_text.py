@@ -5,7 +5,6 @@ docs/compare.md describes the JSON document.
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -55,9 +54,9 @@ COLUMNS = (
         "point", right=False, tells=True, value=lambda row: plain(row.point.name, LONGEST_TEXT)
     ),
     ShownColumn("size", keep=9, value="point.size"),
-    ShownColumn("base", value="base_seconds", form=format_seconds, name="base_seconds"),
-    ShownColumn("new", value="new_seconds", form=format_seconds, name="new_seconds"),
-    ShownColumn("time", keep=9, value="change", form=format_change, absent="", name="change"),
+    ShownColumn("base", form=format_seconds, name="base_seconds"),
+    ShownColumn("new", form=format_seconds, name="new_seconds"),
+    ShownColumn("time", keep=9, form=format_change, absent="", name="change"),
     ShownColumn(
         "interval",
         show=lambda row: (
@@ -174,17 +173,10 @@ def document(compared: Compared) -> dict[str, Any]:
     """Return the comparison as JSON values: seconds per launch, ratios; null where there is none."""
     points = []
     for point in compared.points:
-        values = {name: getattr(point.point, name) for name in ORDER}
-        values |= {name: value for name, value in vars(point).items() if name != "point"}
-        values["verdict"] = point.verdict.value
-        values["cause"] = None if point.cause is None else point.cause.value
-        # JSON has no infinity: the ratio to a time of nothing is one.
-        points.append(
-            {
-                name: None if isinstance(value, float) and not math.isfinite(value) else value
-                for name, value in values.items()
-            }
-        )
+        fields = values_of(point, *(name for name in vars(point) if name != "point"))
+        fields["verdict"] = point.verdict.value
+        fields["cause"] = None if point.cause is None else point.cause.value
+        points.append(values_of(point.point, *ORDER) | fields)
     names = (
         "exit_code",
         "base",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from ccbench.cases.axes import NO_OP, WORK
@@ -20,7 +20,7 @@ from ccbench.report.figure import (
     FigureSeries,
     Row,
     SeriesKind,
-    measured_series,
+    series_of,
 )
 from ccbench.report.wording import (
     SERIES,
@@ -44,6 +44,9 @@ MOST_BASELINES = 4
 FEWEST_JOINED = 4
 WIDEST_GAP = 16
 """Points are joined by lines only where there are enough of them and neighbours are close in size."""
+
+FINE = (Status.OK, Status.SKIPPED, Status.UNSUPPORTED)
+"""Statuses of cases whose absence is no failure."""
 
 SIZE = FigureAxis("size", "bytes", "log2")
 TIME = FigureAxis("time per launch", "seconds", "log10")
@@ -120,8 +123,7 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
         label = (
             names[line] if names[line].startswith("published") else f"baseline {names[line]}"
         )
-        curve = _measured(behind[line], label, style, value)
-        series.append(replace(curve, kind=SeriesKind.BASELINE, low=(), high=()))
+        series.append(_line(behind[line], label, SeriesKind.BASELINE, style, value))
     notes = list(footnote(points))
     left_out = len(ranked[MOST_BASELINES:])
     if left_out:
@@ -149,47 +151,43 @@ def positive_seconds(point: Point, seconds: float | None) -> float | None:
 
 def lines(points: Sequence[Point], name: str, style: int, value: Value) -> list[FigureSeries]:
     """Measured, predicted and bound lines of one series, those that have points."""
-    found = [_measured(points, name, style, value)]
-    for kind, seconds in (
-        (SeriesKind.PREDICTED, "predicted_seconds"),
-        (SeriesKind.BOUND, "bound_seconds"),
-    ):
-        drawn: list[tuple[float, float]] = []
-        ends: list[tuple[float, float]] = []
-        for point in sorted(points, key=lambda one: one.size_bytes):
-            middle = value(point, getattr(point, seconds))
-            if point.size_bytes <= 0 or middle is None:
-                continue
-            drawn.append((float(point.size_bytes), middle))
-            edges = (point.predicted_low_80_seconds, point.predicted_high_80_seconds)
-            known = [end for edge in edges if (end := value(point, edge)) is not None]
-            if kind == SeriesKind.PREDICTED and known:
-                ends.append((min(known), max(known)))
-        # A band has no gaps: it is drawn where every prediction has an interval.
-        low, high = zip(*ends, strict=True) if ends and len(ends) == len(drawn) else ((), ())
-        x, y = zip(*drawn, strict=True) if drawn else ((), ())
-        label = f"{name}: {kind.value}"
-        found.append(FigureSeries(label, kind, style, x, y, low, high, joined=joinable(x)))
-    return [line for line in found if line.x or line.missing]
+    series = [
+        _line(points, name, SeriesKind.MEASURED, style, value),
+        _line(points, f"{name}: predicted", SeriesKind.PREDICTED, style, value),
+        _line(points, f"{name}: bound", SeriesKind.BOUND, style, value),
+    ]
+    return [line for line in series if line.x or line.missing]
 
 
-def _measured(points: Sequence[Point], name: str, style: int, value: Value) -> FigureSeries:
-    """Return the measured line of one series, by size; low and high are ends of y, whichever way y runs."""
+FIELDS = {
+    SeriesKind.MEASURED: ("median_seconds", "low_seconds", "high_seconds"),
+    SeriesKind.PREDICTED: (
+        "predicted_seconds",
+        "predicted_low_80_seconds",
+        "predicted_high_80_seconds",
+    ),
+    SeriesKind.BOUND: ("bound_seconds",),
+    SeriesKind.BASELINE: ("median_seconds",),
+}
+"""Of a point: the time that is drawn, and the ends of its interval."""
+
+
+def _line(
+    points: Sequence[Point], label: str, kind: SeriesKind, style: int, value: Value
+) -> FigureSeries:
+    """Return one line by size; low and high are ends of y, whichever way y runs."""
     rows: list[Row] = []
     missing = set()
-    for point in sorted(
-        (point for point in points if point.size_bytes > 0), key=lambda one: one.size_bytes
-    ):
-        middle = value(point, point.median_seconds)
-        if middle is not None:
-            ends = [value(point, point.low_seconds), value(point, point.high_seconds), middle]
+    for point in sorted(points, key=lambda point: point.size_bytes):
+        middle, *ends = (value(point, getattr(point, field)) for field in FIELDS[kind])
+        if point.size_bytes > 0 and middle is not None:
             known = [end for end in ends if end is not None]
-            low, high = (None, None) if point.low_seconds is None else (min(known), max(known))
+            low, high = (min(*known, middle), max(*known, middle)) if known else (None, None)
             rows.append((float(point.size_bytes), middle, low, high, point.trusted))
-        if point.status not in (Status.OK, Status.SKIPPED, Status.UNSUPPORTED):
+        if point.size_bytes > 0 and kind == SeriesKind.MEASURED and point.status not in FINE:
             missing.add(float(point.size_bytes))
     joined = joinable([row[0] for row in rows])
-    return measured_series(name, style, rows, joined=joined, missing=tuple(sorted(missing)))
+    return series_of(label, kind, style, rows, joined=joined, missing=missing)
 
 
 def joinable(sizes: Sequence[float]) -> bool:
@@ -259,9 +257,10 @@ def _race(points: Sequence[Point]) -> Figure | None:
 
     drawn = sorted(sorted(curves, key=rank)[:MOST_SERIES], key=str)
     series = [
-        _measured(
+        _line(
             [p for p in points if SERIES(p) == key],
             names[key],
+            SeriesKind.MEASURED,
             style,
             lambda p, seconds: (
                 seconds / best[p.size_bytes] if seconds and p.size_bytes in best else None
@@ -269,7 +268,10 @@ def _race(points: Sequence[Point]) -> Figure | None:
         )
         for style, key in enumerate(drawn)
     ]
-    notes = [_crossover_words(crossings)]
+    notes = ["No crossover: nowhere does the leader's interval lie wholly above another's"]
+    if crossings:
+        below = "the first size measured at which its interval lies below"
+        notes = [f"{'; '.join(crossings)}, {below}"]
     left_out = sorted(names[key] for key in curves if key not in drawn)
     notes += [f"Not drawn for want of room: {', '.join(left_out)}"] if left_out else []
     alone = sorted({size for curve in curves.values() for size in curve} - best.keys())
@@ -302,29 +304,9 @@ def _curves(points: Sequence[Point]) -> dict[SeriesKey, dict[int, Interval]]:
     return curves
 
 
-def _crossover_words(crossings: Sequence[Crossover]) -> str:
-    """The small print's line about crossovers."""
-    texts = [
-        f"{crossing.after} overtakes {crossing.before} by {format_size(crossing.size_bytes)}"
-        for crossing in crossings
-    ]
-    if not texts:
-        return "No crossover: nowhere does the leader's interval lie wholly above another's"
-    return f"{'; '.join(texts)}, the first size measured at which its interval lies below"
-
-
-@dataclass(frozen=True)
-class Crossover:
-    """``after`` is surely faster than ``before`` at ``size_bytes``, the first such size that was measured."""
-
-    before: str
-    after: str
-    size_bytes: int
-
-
-def crossovers(curves: Mapping[str, Curve]) -> list[Crossover]:
-    """Return where one overtakes another; a size at which fewer than two were measured decides nothing."""
-    crossings: list[Crossover] = []
+def crossovers(curves: Mapping[str, Curve]) -> list[str]:
+    """Return where one surely overtakes another; a size at which fewer than two were measured decides nothing."""
+    crossings = []
     leader = ""
     for size in sorted({size for curve in curves.values() for size in curve}):
         there = {name: curve[size] for name, curve in curves.items() if size in curve}
@@ -332,6 +314,7 @@ def crossovers(curves: Mapping[str, Curve]) -> list[Crossover]:
             continue
         fastest = min(there, key=lambda name: there[name].median)
         if leader not in there or not intervals_overlap(there[leader], there[fastest]):
-            crossings += [Crossover(leader, fastest, size)] if leader in there else []
+            if leader in there:
+                crossings.append(f"{fastest} overtakes {leader} by {format_size(size)}")
             leader = fastest
     return crossings

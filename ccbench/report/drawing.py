@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,6 @@ from ccbench.report.figure import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
@@ -155,33 +154,34 @@ def page_picture(figure: Figure, name: str) -> str:
     named = {*re.findall(r"#([mp][0-9a-f]+)\b", drawn)}
     # A page needs no name spaces.
     root = ElementTree.fromstring(re.sub(r' xmlns="[^"]*"|(?<= )xlink:(?=href=)', "", drawn))
-    for kept in ("width", "height", "version"):
-        root.attrib.pop(kept, None)
+    for dropped in ("width", "height", "version"):
+        del root.attrib[dropped]
     root.attrib |= {"role": "img", "aria-label": f"{figure.title}. {figure.subtitle}"}
     for parent in [*root.iter()]:
-        for part in [*parent]:
-            if part.tag in ("metadata", "style"):
-                parent.remove(part)
+        for part in [*parent.iterfind("metadata"), *parent.iterfind("style")]:
+            parent.remove(part)
     for part in root.iter():
         texts = tip_texts(figure, part.get("id", ""))
         for use, text in zip(part.iter("use"), texts, strict=False):
             ElementTree.SubElement(use, "title").text = text
         if part.get("id") not in named:
             part.attrib.pop("id", None)
-        for name in {"d", "x", "y", "transform"} & {*part.keys()}:
-            # Hundredths of a point are enough, and turning by nothing is nothing.
-            short = re.sub(r"(\.\d\d)\d+", r"\1", part.attrib[name])
-            part.set(name, re.sub(r"rotate\(-?0 [^)]*\)", "", short))
-        if "style" in part.attrib:
-            style = re.sub(MATPLOTLIBS_OWN, "", part.attrib["style"])
-            part.set(
-                "style",
-                re.sub(
-                    "#[0-9a-f]{6}", lambda colour: PAGE_COLOURS.get(colour[0], colour[0]), style
-                ),
-            )
+        for name, value in part.items():
+            part.set(name, _page_attribute(name, value))
         part.text, part.tail = ((text or "").strip() or None for text in (part.text, part.tail))
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _page_attribute(name: str, value: str) -> str:
+    """Return an attribute without what the page has of its own; hundredths of a point are enough."""
+    if name in ("d", "x", "y", "transform"):
+        return re.sub(r"(\.\d\d)\d+", r"\1", value)
+    if name == "style":
+        style = re.sub(MATPLOTLIBS_OWN, "", value)
+        return re.sub(
+            "#[0-9a-f]{6}", lambda colour: PAGE_COLOURS.get(colour[0], colour[0]), style
+        )
+    return value
 
 
 PAGE_COLOURS = {
@@ -204,22 +204,18 @@ def tip_texts(figure: Figure, name: str) -> list[str]:
     match = re.fullmatch(r"points-(\d+)-(\w+)", name)
     if match is None:
         return []
-    series = figure.series[int(match[1])]
-    subject, ends = figure.title.partition(":")[0], series.low
+    series, which = figure.series[int(match[1])], match[2]
+    subject = figure.title.partition(":")[0]
     texts = []
     for place, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
         trusted = not series.trusted or series.trusted[place]
-        text = (
-            f"{subject}, {series.label}: {value_text(figure.x, x)}, {value_text(figure.y, y)}"
-        )
-        if ends:
+        parts = [f"{subject}, {series.label}: {value_text(figure.x, x)}"]
+        parts.append(value_text(figure.y, y))
+        if series.low:
             edges = (series.low[place], series.high[place])
-            text += f" ({' to '.join(value_text(figure.y, edge) for edge in edges)})"
-        texts += (
-            [text + (", flagged as doubtful" if not trusted else "")]
-            if match[2] in ("all", str(trusted))
-            else []
-        )
+            parts[-1] += f" ({' to '.join(value_text(figure.y, edge) for edge in edges)})"
+        parts += [] if trusted else ["flagged as doubtful"]
+        texts += [", ".join(parts)] if which in ("all", str(trusted)) else []
     return texts
 
 
@@ -317,21 +313,16 @@ def canvas_of(figure: Figure, paper: Paper = FILE) -> Canvas:
         draw_map(figure, figure.grid, axes, in_file=in_file)
     else:
         _draw_lines(figure, axes)
-        # Labels of runs may be as long as their authors like.
-        handles, labels = zip(*rows, strict=True)
-        draw_legend(handles, labels, axes, None if in_file else AXIS_INCHES / paper.plot)
+        draw_legend(rows, axes, None if in_file else AXIS_INCHES / paper.plot)
     return canvas
 
 
-def draw_legend(
-    handles: Sequence[Artist], labels: Sequence[str], axes: Axes, below: float | None = None
-) -> None:
+def draw_legend(rows: Sequence[tuple[Any, str]], axes: Axes, below: float | None) -> None:
     """Draw a legend at the right of ``axes``, or ``below`` them by that share of their height, in two columns."""
-    # matplotlib leaves out labels that begin with an underscore.
-    shown = [f" {label}" if label.startswith("_") else label for label in labels]
     axes.legend(
-        handles,
-        shown,
+        [handle for handle, _ in rows],
+        # matplotlib leaves out labels that begin with an underscore.
+        [f" {label}" if label.startswith("_") else label for _, label in rows],
         loc="upper left",
         bbox_to_anchor=(1.015, 1.0) if below is None else (-0.09, -below),
         ncols=1 if below is None else 2,
@@ -356,8 +347,7 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
             scale("log", base=2 if kind == "log2" else 10)
     axes.set_xlim(*x)
     axes.set_ylim(*y)
-    sizes = sorted({x for series in figure.series for x in series.x})
-    set_ticks(axes.xaxis, figure.x, sizes)
+    set_ticks(axes.xaxis, figure.x)
     set_ticks(axes.yaxis, figure.y)
     note = far_note(figure)
     axes.text(
@@ -385,8 +375,8 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
         axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
 
 
-def set_ticks(part: Axis, axis: FigureAxis, values: Sequence[float] = ()) -> None:
-    """Set ticks in words people use between the ends of ``part``; a few ``values`` that lie well apart are theirs."""
+def set_ticks(part: Axis, axis: FigureAxis) -> None:
+    """Set ticks in words people use between the ends of ``part``."""
     from matplotlib.ticker import (
         FixedLocator,
         FuncFormatter,
@@ -411,10 +401,6 @@ def set_ticks(part: Axis, axis: FigureAxis, values: Sequence[float] = ()) -> Non
         steps = (1, 1.5, 2, 3, 5) if decades < 1 else (1, 2, 5) if decades < 2 else (1, 3)
         subs = steps if decades < 3.5 else (1,)
         places = LogLocator(10, subs, numticks=MOST_TICKS).tick_values(low, high)
-    apart = (high / low) ** (1 / (1.5 * MOST_TICKS))
-    own = all(after / before >= apart for before, after in pairwise(values))
-    if axis.scale == "log2" and 1 < len(values) <= MOST_TICKS and own:
-        places = values
     part.set_major_locator(FixedLocator([place for place in places if low <= place <= high]))
     part.set_minor_locator(NullLocator())
 
@@ -426,25 +412,24 @@ def _look(series: FigureSeries) -> dict[str, Any]:
     """
     colour = INK if series.style < 0 else COLOURS[series.style % len(COLOURS)]
     marker, line = MARKERS[series.style % len(MARKERS)], "-" if series.joined else "none"
+    look: dict[str, Any] = {"linestyle": line, "marker": marker, "color": colour}
     match series.kind:
         case SeriesKind.MEASURED:
-            look = {"linewidth": 1.6, "linestyle": line, "marker": marker, "markersize": 5}
-            return {**look, "color": colour, "markeredgewidth": 1.1}
+            return look | {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.1}
         case SeriesKind.BASELINE:
-            look = {"linewidth": 1.1, "linestyle": line, "marker": marker, "markersize": 3.4}
-            return {**look, "color": PALE, "markerfacecolor": "white"}
+            grey = {"color": PALE, "markerfacecolor": "white"}
+            return look | grey | {"linewidth": 1.1, "markersize": 3.4}
         case SeriesKind.REFERENCE if series.joined:
             return {"color": GREY, "linewidth": 1.0}
         case SeriesKind.REFERENCE:
-            look = {"linestyle": "none", "marker": PREDICTED_MARKER, "markersize": 16}
-            return {**look, "color": VERMILION, "markeredgewidth": 2.4}
+            dash = {"marker": PREDICTED_MARKER, "markersize": 16, "markeredgewidth": 2.4}
+            return look | dash | {"color": VERMILION}
     is_bound = series.kind == SeriesKind.BOUND
     if series.joined:
         dashes = DOTS if is_bound else DASHES[series.style % len(DASHES)]
         return {"color": colour, "linewidth": 1.3, "linestyle": (0, dashes)}
     marker, size = (BOUND_MARKER, 9) if is_bound else (PREDICTED_MARKER, 13)
-    look = {"color": colour, "linestyle": "none", "marker": marker}
-    return {**look, "markersize": size, "markeredgewidth": 1.4}
+    return look | {"marker": marker, "markersize": size, "markeredgewidth": 1.4}
 
 
 def _draw_measured(series: FigureSeries, axes: Axes, number: int) -> None:
@@ -467,54 +452,33 @@ def _draw_measured(series: FigureSeries, axes: Axes, number: int) -> None:
                 axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, zorder=3)
     elif series.low:
         axes.vlines(series.x, series.low, series.high, color=colour, linewidth=1.1, zorder=3)
-    size = 5.0 if len(series.x) <= 40 else 3.6
     trusted = series.trusted or (True,) * len(series.x)
     # Filled markers for trusted points, hollow ones for flagged.
-    for wanted, face in ((True, colour), (False, "white")):
-        chosen = [
-            (x, y)
-            for x, y, one in zip(series.x, series.y, trusted, strict=True)
-            if one == wanted
-        ]
-        if chosen:
+    for kind, face in ((True, colour), (False, "white")):
+        if kind in trusted:
             axes.plot(
-                [x for x, _ in chosen],
-                [y for _, y in chosen],
+                [*compress(series.x, (each == kind for each in trusted))],
+                [*compress(series.y, (each == kind for each in trusted))],
                 linestyle="none",
                 marker=marker,
-                markersize=size,
+                markersize=5.0 if len(series.x) <= 40 else 3.6,
                 markerfacecolor=face,
                 markeredgecolor=colour,
                 markeredgewidth=1.1,
                 zorder=5,
-                gid=f"points-{number}-{wanted}",
+                gid=f"points-{number}-{kind}",
                 rasterized=len(series.x) > MOST_MARKERS,
             )
     if series.missing:
-        across = axes.get_xaxis_transform()
-        foot = [0.0] * len(series.missing)
         axes.plot(
             series.missing,
-            foot,
-            transform=across,
+            [0.0] * len(series.missing),
+            transform=axes.get_xaxis_transform(),
             color=colour,
             clip_on=False,
             zorder=6,
             **NO_RESULT,
         )
-
-
-def legend_text(label: str) -> str:
-    """``label`` on a few lines; of a longer one the middle is left out, with dots, since both ends tell."""
-    label = label.strip()
-    lines = textwrap.wrap(label, LEGEND_COLUMNS, break_on_hyphens=False)
-    if len(lines) > LEGEND_LINES:
-        head = textwrap.wrap(label, LEGEND_COLUMNS - 4, break_on_hyphens=False)[
-            : LEGEND_LINES - 2
-        ]
-        tail = textwrap.wrap(label[::-1], LEGEND_COLUMNS, break_on_hyphens=False)[:2]
-        lines = [*head[:-1], f"{head[-1]} ...", *(one[::-1] for one in reversed(tail))]
-    return "\n".join(lines)
 
 
 def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
@@ -528,15 +492,12 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
         if series.kind not in (SeriesKind.PREDICTED, SeriesKind.BOUND)
     ]
     shaded = {series.kind for series in figure.series if series.low and series.joined}
-    if SeriesKind.MEASURED in shaded:
-        rows.append((Patch(facecolor=GREY, alpha=0.25, linewidth=0), "interval of the median"))
-    if SeriesKind.PREDICTED in shaded:
-        rows.append(
-            (
-                Patch(facecolor=GREY, alpha=PREDICTED_SHADE, linewidth=0),
-                "predicted, 80 % interval",
-            )
-        )
+    for kind, shade, label in (
+        (SeriesKind.MEASURED, 0.25, "interval of the median"),
+        (SeriesKind.PREDICTED, PREDICTED_SHADE, "predicted, 80 % interval"),
+    ):
+        if kind in shaded:
+            rows.append((Patch(facecolor=GREY, alpha=shade, linewidth=0), label))
     for kind in (SeriesKind.PREDICTED, SeriesKind.BOUND):
         drawn = [series for series in figure.series if series.kind == kind and series.x]
         own = any(series.style >= 0 for series in drawn)
@@ -552,7 +513,11 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
         hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5}
         hollow |= {"markerfacecolor": "white", "markeredgecolor": GREY}
         rows.append((Line2D([], [], **hollow), "flagged as doubtful"))
-    return [(handle, legend_text(label)) for handle, label in rows]
+    # Labels of runs may be as long as their authors like.
+    fold = partial(
+        textwrap.fill, width=LEGEND_COLUMNS, max_lines=LEGEND_LINES, placeholder=" ..."
+    )
+    return [(handle, fold(label.strip(), break_on_hyphens=False)) for handle, label in rows]
 
 
 def draw_map(figure: Figure, grid: Grid, axes: Axes, *, in_file: bool = True) -> None:
@@ -607,16 +572,11 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes, *, in_file: bool = True) ->
     lines = [part for line in grid.legend for part in textwrap.wrap(line, MAP_LEGEND_COLUMNS)]
     # A frame says the same in every map, so that its meaning stands with the legend.
     lines += ["framed: slower than its class"] if grid.marked else []
-    if not in_file:
-        return
-    axes.text(
-        1.03,
-        0.5,
-        "\n".join(lines),
-        transform=axes.transAxes,
-        va="top",
-        ha="left",
-        fontsize=7.6,
-        color=GREY,
-        linespacing=1.35,
-    )
+    if in_file:
+        look: dict[str, Any] = {
+            "va": "top",
+            "fontsize": 7.6,
+            "color": GREY,
+            "linespacing": 1.35,
+        }
+        axes.text(1.03, 0.5, "\n".join(lines), transform=axes.transAxes, **look)

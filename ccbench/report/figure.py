@@ -6,7 +6,7 @@ Ends, ticks and labels of axes are alike in every renderer: KiB and us, never po
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -23,7 +23,7 @@ Topic = Literal[
     "pairs",
     "nothing",
 ]
-Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks"]
+Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank"]
 
 
 class SeriesKind(str, Enum):
@@ -72,28 +72,23 @@ Row = tuple[float, float, float | None, float | None, bool]
 """x, y, the ends of the interval of y, and whether the point is trusted."""
 
 
-def measured_series(
+def series_of(
     label: str,
+    kind: SeriesKind,
     style: int,
     rows: Sequence[Row],
     *,
-    joined: bool = True,
-    missing: tuple[float, ...] = (),
+    joined: bool = False,
+    missing: Iterable[float] = (),
 ) -> FigureSeries:
-    """Return the measured line through ``rows``; intervals are drawn where every point has one."""
-    known = [(low, high) for _, _, low, high, _ in rows if low is not None and high is not None]
-    ends = known if len(known) == len(rows) else []
+    """Return the line through ``rows``; intervals are drawn where every point has one."""
+    x, y, low, high, trusted = zip(*rows, strict=True) if rows else ((),) * 5
+    if None in (*low, *high):
+        low, high = (), ()
+    if kind != SeriesKind.MEASURED:
+        trusted = ()
     return FigureSeries(
-        label,
-        SeriesKind.MEASURED,
-        style,
-        tuple(row[0] for row in rows),
-        tuple(row[1] for row in rows),
-        tuple(low for low, _ in ends),
-        tuple(high for _, high in ends),
-        tuple(row[4] for row in rows),
-        joined,
-        missing,
+        label, kind, style, x, y, low, high, trusted, joined, tuple(sorted(missing))
     )
 
 

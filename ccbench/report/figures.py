@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from statistics import median
+from typing import TypeVar
 
 from ccbench.analysis.findings import CLEAR_RANK, provenance, slowest_rank, teams_of
 from ccbench.analysis.fleet import FleetVerdict
 from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.analysis.pair_matrix import pair_matrices
-from ccbench.cases.measurement import Status
 from ccbench.report.curves import (
-    FEWEST_JOINED,
-    MOST_SERIES,
     SIZE,
     TIME,
     group_key,
     has_size,
-    lines,
-    positive_seconds,
     race_figures,
-    shared_bounds,
     size_figures,
-    title,
 )
 from ccbench.report.figure import (
     Figure,
@@ -32,19 +25,17 @@ from ccbench.report.figure import (
     FigureSeries,
     Row,
     SeriesKind,
-    measured_series,
+    series_of,
 )
 from ccbench.report.fleet_maps import fleet_figures
 from ccbench.report.maps import pair_figures
 from ccbench.report.wording import (
-    SERIES,
     bias_text,
     error_and_bias,
     footnote,
     labelled,
     machines_of,
     place_of,
-    series_names,
 )
 from ccbench.results import Point, Run
 from ccbench.results.keys import Key, grouped
@@ -61,7 +52,7 @@ WAITING_NOTE = (
     f"a case is decided where it does so by {percent(WAITING_SHARE)} of the launch or more"
 )
 
-Maker = Callable[[], list[Figure]]
+V = TypeVar("V")
 
 
 def every_figure(
@@ -84,12 +75,13 @@ def every_figure(
             machine and f"machine {machine}",
         )
         where = " · ".join(word for word in words if word)
-        maps += _made("pairs", partial(pair_figures, pair_matrices(run), where), problems)
+        pairs = partial(pair_figures, pair_matrices(run), where)
+        maps += made("pairs", pairs, problems) or []
         verdict = machine_verdict(run)
         if isinstance(verdict, FleetVerdict):
             label = provenance(run.points)
             fleet = partial(fleet_figures, verdict, where, label)
-            maps += _made("pairs of nodes", fleet, problems)
+            maps += made("pairs of nodes", fleet, problems) or []
     figures = figures_of([*every, *behind], problems)
     return [figure for figure in figures if figure.topic != "nothing" or not maps] + maps
 
@@ -105,7 +97,7 @@ def figures_of(
     # Pairs have figures of their own.
     groups = grouped((point for point in points if not point.pair), Key(GROUP_FIELDS))
     # Each is made apart, so that one that fails takes no other with it.
-    makers: list[tuple[str, Maker]] = []
+    makers: list[tuple[str, Callable[[], list[Figure]]]] = []
     for _, group in sorted(groups.items(), key=lambda item: (place_of(item[0][0]), str(item))):
         if any(has_size(one) for one in group):
             makers.append(
@@ -114,13 +106,12 @@ def figures_of(
             makers.append(
                 (f"algorithms of {group_key(group[0])}", partial(race_figures, group))
             )
-    makers.append(("collectives without data", partial(barrier_figures, points)))
     makers.append(("measured against predicted", partial(prediction_figures, points)))
     makers.append(("ranks", partial(rank_figures, points)))
-    figures = [figure for name, make in makers for figure in _made(name, make, problems)]
+    figures = [figure for name, make in makers for figure in made(name, make, problems) or ()]
     if figures or problems:
         return tuple(figures)
-    label, failed = provenance(points), any(point.status != Status.OK for point in points)
+    label = provenance(points)
     nothing = Figure(
         key="nothing-measured",
         topic="nothing",
@@ -129,14 +120,14 @@ def figures_of(
         x=SIZE,
         y=TIME,
         footnote=footnote(points) if points else (),
-        message=f"{plural(len(points), 'case')}, none ended ok."
-        if failed
+        message=f"{plural(len(points), 'case')}, none of which can be drawn."
+        if points
         else "The run holds no case.",
     )
     return (nothing,)
 
 
-def _made(name: str, make: Maker, problems: list[str] | None) -> list[Figure]:
+def made(name: str, make: Callable[[], V], problems: list[str] | None) -> V | None:
     """Return what ``make`` gives; a failure is a line in ``problems``, without which it is raised."""
     try:
         return make()
@@ -144,44 +135,7 @@ def _made(name: str, make: Maker, problems: list[str] | None) -> list[Figure]:
         if problems is None:
             raise
         problems.append(f"{name}: {type(error).__name__}: {plain(error, 200)}")
-        return []
-
-
-def barrier_figures(points: Sequence[Point]) -> list[Figure]:
-    """Collectives that move no data, against the number of ranks."""
-    moved = [
-        p for p in points if p.size_bytes == 0 and p.busbw_at(1.0) is None and not p.baseline
-    ]
-    figures = []
-    for collective, emulated in sorted({(point.collective, point.emulated) for point in moved}):
-        members = [
-            one for one in moved if (one.collective, one.emulated) == (collective, emulated)
-        ]
-        if len({point.ranks for point in members if point.median_seconds}) < 2:
-            continue
-        names = series_names(members)
-        # Ranks take the place of the size: the rest of the line is built the same way.
-        shifted = [replace(point, size_bytes=point.ranks) for point in members]
-        series = [
-            replace(line, joined=len(line.x) >= FEWEST_JOINED)
-            for style, key in enumerate(sorted(names, key=str)[:MOST_SERIES])
-            for line in lines(
-                [p for p in shifted if SERIES(p) == key], names[key], style, positive_seconds
-            )
-        ]
-        figures.append(
-            Figure(
-                key=f"time-{collective}-by-ranks" + ("-emulated" if emulated else ""),
-                topic="time",
-                title=title(members, "time against ranks"),
-                subtitle=", ".join(sorted({point.backend for point in members})),
-                x=FigureAxis("ranks", "ranks", "log2"),
-                y=TIME,
-                series=tuple(shared_bounds(series)),
-                footnote=footnote(members),
-            )
-        )
-    return figures
+        return None
 
 
 def prediction_figures(points: Sequence[Point]) -> list[Figure]:
@@ -206,7 +160,7 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
                 and point.predicted_seconds
                 and point.median_seconds
             ]
-            series += [measured_series(collective, style, rows, joined=False)] if rows else []
+            series += [series_of(collective, SeriesKind.MEASURED, style, rows)] if rows else []
         every = [value for one in series for value in (*one.x, *one.y)]
         ends = (min(every), max(every)) if every else (1e-6, 1.0)
         series.append(
@@ -272,7 +226,7 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
                 x=FigureAxis("rank", "rank", "linear"),
                 y=y,
                 series=(
-                    measured_series("one case", 0, dots, joined=False),
+                    series_of("one case", SeriesKind.MEASURED, 0, dots),
                     FigureSeries(
                         "median over cases",
                         SeriesKind.REFERENCE,

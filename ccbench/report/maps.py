@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
 from ccbench.report.figure import Figure, FigureAxis, Grid
-from ccbench.report.present import Table, aligned, beyond, columns, csv_of, named
+from ccbench.report.present import Table, aligned, beyond, columns, csv_of, named, values_of
 from ccbench.units import format_size, percent, plural
 
 MOST_NUMBERED = 16
@@ -27,18 +27,14 @@ def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure
         values = tuple(
             tuple(value(matrix, source, target) for target in ranks) for source in ranks
         )
-        texts = []
-        for row, classes in (
-            zip(values, matrix.classes, strict=True) if len(ranks) <= MOST_NUMBERED else ()
-        ):
-            several = len(matrix.class_sizes) > 1
-            numbers = [short(number) for number in row]
-            texts.append(
-                tuple(
-                    f"{number}\n{link}" if number and several else number
-                    for number, link in zip(numbers, classes, strict=True)
-                )
+        several = len(matrix.class_sizes) > 1
+        texts = tuple(
+            tuple(
+                f"{short(number)}\n{link}" if several and number is not None else short(number)
+                for number, link in zip(row, classes, strict=True)
             )
+            for row, classes in zip(values, matrix.classes, strict=True)
+        )
         parts = [
             plural(matrix.ranks, "rank"),
             plural(matrix.nodes, "node") if matrix.nodes > 1 else "",
@@ -47,19 +43,11 @@ def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure
         label = "SIMULATED " if matrix.simulated else "EMULATION " if matrix.emulated else ""
         size = format_size(matrix.size_bytes)
         way = "both-ways" if matrix.both else "one-way"
-        key = (
-            "pairs",
-            matrix.backend,
-            f"{matrix.ranks}ranks",
-            f"{matrix.nodes}nodes",
-            matrix.dtype,
-            f"{matrix.size_bytes}B",
-            way,
-            matrix.setting,
-        )
+        team = f"{matrix.ranks}ranks-{matrix.nodes}nodes-{matrix.dtype}-{matrix.size_bytes}B"
+        key = f"pairs-{matrix.backend}-{team}-{way}-{matrix.setting}"
         figures.append(
             Figure(
-                key="-".join(word for word in key if word),
+                key=key.strip("-"),
                 topic="pairs",
                 title=f"{label}{matrix.backend} send_recv: {_what(matrix)} of every pair, {size}",
                 subtitle=" · ".join(part for part in parts if part),
@@ -68,7 +56,7 @@ def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure
                 footnote=tuple(note for note in (where, *notes(matrix)) if note),
                 grid=Grid(
                     values=values,
-                    texts=tuple(texts),
+                    texts=texts if matrix.ranks <= MOST_NUMBERED else (),
                     marked=tuple(sorted(marked)),
                     unit=_unit(matrix),
                     large_is_good=not matrix.is_latency,
@@ -94,8 +82,10 @@ def _way(matrix: PairMatrix) -> str:
 def value(matrix: PairMatrix, source: int, target: int) -> float | None:
     """Figure of a cell: microseconds, or GB/s of one way."""
     seconds = matrix.seconds[source][target]
-    if not seconds:
-        return None
+    return _figure(matrix, seconds) if seconds else None
+
+
+def _figure(matrix: PairMatrix, seconds: float) -> float:
     return seconds * 1e6 if matrix.is_latency else matrix.size_bytes / seconds / 1e9
 
 
@@ -110,8 +100,7 @@ def class_lines(matrix: PairMatrix) -> list[str]:
     """For every class of pairs: how many, the median, and what its links should give at most."""
     lines = []
     for name, count in sorted(matrix.class_sizes.items()):
-        usual = matrix.usual_seconds[name]
-        middle = usual * 1e6 if matrix.is_latency else matrix.size_bytes / usual / 1e9
+        middle = _figure(matrix, matrix.usual_seconds[name])
         line = (
             f"{name or 'all'}: {plural(count, 'pair')}, median {short(middle)} {_unit(matrix)}"
         )
@@ -175,17 +164,12 @@ def matrix_table(matrix: PairMatrix) -> Table:
         _way(matrix),
         matrix.setting,
     )
+    ranks = range(matrix.ranks)
     return Table(
-        columns("from \\ to", *map(str, range(matrix.ranks))),
+        columns("from \\ to", *map(str, ranks)),
         [
-            [
-                str(source),
-                *(
-                    short(value(matrix, source, target)) or "-"
-                    for target in range(matrix.ranks)
-                ),
-            ]
-            for source in range(matrix.ranks)
+            [str(source), *(short(value(matrix, source, target)) or "-" for target in ranks)]
+            for source in ranks
         ],
         f"{_what(matrix)} of every pair in {_unit(matrix)}, {', '.join(part for part in parts if part)}",
     )
@@ -212,8 +196,8 @@ def matrices_csv(matrices: Iterable[PairMatrix]) -> str:
             link_class, link = matrix.classes[source][target], matrix.link_rates[source][target]
             rate = matrix.rate(source, target)
             rows.append(
-                {
-                    **{name: getattr(matrix, name) for name in fields},
+                values_of(matrix, *fields)
+                | {
                     "both_ways": matrix.both,
                     "source": source,
                     "target": target,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ccbench.analysis.findings import provenance
 from ccbench.cases.axes import OVERLAP, SETTINGS
@@ -77,21 +76,16 @@ _HEADER = (
 )
 
 
-@dataclass(frozen=True)
-class NcclTestsTable:
-    """One table: what one run of an nccl-tests binary would have printed."""
+def nccl_tests_tables(points: Sequence[Point]) -> list[tuple[str, str]]:
+    """Name and text for every (backend, collective, algorithm, ranks) and whatever else tells runs apart.
 
-    name: str
-    text: str
-
-
-def nccl_tests_tables(points: Sequence[Point]) -> tuple[NcclTestsTable, ...]:
-    """One table for every (backend, collective, algorithm, ranks) and whatever else tells runs apart."""
+    Each is what one run of an nccl-tests binary would have printed.
+    """
     groups = grouped(points, Key(TABLE_FIELDS))
-    return tuple(_table(groups[key]) for key in sorted(groups, key=str))
+    return [_table(groups[key]) for key in sorted(groups, key=str)]
 
 
-def _table(points: Sequence[Point]) -> NcclTestsTable:
+def _table(points: Sequence[Point]) -> tuple[str, str]:
     first = points[0]
     words = [first.backend, first.collective, first.algorithm, f"{first.ranks}ranks"]
     words += [*unusual(first), *([f"{first.nodes}nodes"] if first.nodes > 1 else [])]
@@ -139,7 +133,7 @@ def _table(points: Sequence[Point]) -> NcclTestsTable:
         f"# Avg bus bandwidth    : {average} ",
         "#",
     ]
-    return NcclTestsTable("-".join(words), "\n".join(lines) + "\n")
+    return "-".join(words), "\n".join(lines) + "\n"
 
 
 def _where(point: Point) -> str:

@@ -14,10 +14,9 @@ from ccbench.units import format_seconds, format_size
 def _size(size_bytes: int) -> str:
     # Sizes of models are rarely round: two digits are enough.
     size = format_size(size_bytes)
-    if len(size) > 10:
-        units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
-        name, bytes_each = next(unit for unit in units if size_bytes >= unit[1])
-        size = f"{size_bytes / bytes_each:.2f} {name}"
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if len(size) > 10 and size_bytes >= 2**power:
+            return f"{size_bytes / 2**power:.2f} {unit}"
     return size
 
 
@@ -34,21 +33,17 @@ def shortened(bottleneck: str) -> str:
 _SENT = "communication"
 LINES = (
     ShownColumn("axis", right=False, keep=9, value=f"{_SENT}.axis", name="axis"),
-    ShownColumn("ranks", keep=6, value="ranks", name="ranks"),
+    ShownColumn("ranks", keep=6, name="ranks"),
     ShownColumn(
         "collective", right=False, keep=9, value=f"{_SENT}.collective", name="collective"
     ),
     ShownColumn("size", keep=8, value=f"{_SENT}.size_bytes", form=_size, name="size_bytes"),
     ShownColumn("times", keep=8, value=f"{_SENT}.times", name="times"),
-    ShownColumn("each", keep=5, value="seconds", form=format_seconds, name="seconds"),
-    ShownColumn(
-        "total", keep=8, value="total_seconds", form=format_seconds, name="total_seconds"
-    ),
+    ShownColumn("each", keep=5, form=format_seconds, name="seconds"),
+    ShownColumn("total", keep=8, form=format_seconds, name="total_seconds"),
     ShownColumn("stage", right=False, keep=3, value=f"{_SENT}.stage", name="stage"),
     ShownColumn("of", right=False, keep=2, value=f"{_SENT}.purpose", name="purpose"),
-    ShownColumn(
-        "bottleneck", right=False, keep=1, value="bottleneck", form=shortened, name="bottleneck"
-    ),
+    ShownColumn("bottleneck", right=False, keep=1, form=shortened, name="bottleneck"),
     *named("extrapolated"),
 )
 """Of a communication of a step."""

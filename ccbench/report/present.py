@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -38,9 +39,10 @@ class ShownColumn:
 
     keep: the larger, the longer the column stays on a narrow screen; from IN_EVERY_ROW on it stays in the
     rows even where all say the same. tells: it tells rows apart and is neither cut nor dropped; without room
-    it becomes a line above its rows. value: attribute of a row (dots for inner ones), key of a mapping, or a
-    function of it; None where there is none, which ``absent`` says to people. form: text of a value. show:
-    text of a row whose cell says more than its value. name: key in JSON and heading in CSV; says the unit.
+    it becomes a line above its rows. name: key in JSON and heading in CSV; says the unit. value: attribute of
+    a row (dots for inner ones), key of a mapping, or a function of it, else ``name``; None where there is
+    none, which ``absent`` says to people. form: text of a value. show: text of a row whose cell says more
+    than its value.
     """
 
     title: str = ""
@@ -55,9 +57,10 @@ class ShownColumn:
 
     def at(self, row: Any) -> Any:
         """Value of ``row``; None where there is none."""
-        if not isinstance(self.value, str):
-            return self.value(row)
-        for name in self.value.split("."):
+        value = self.value or self.name
+        if not isinstance(value, str):
+            return value(row)
+        for name in value.split("."):
             row = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
             if row is None:
                 break
@@ -110,9 +113,16 @@ def filled(table: Table) -> Table:
 
 
 def documents(columns: Iterable[ShownColumn], rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Values of each row by the columns' names, for JSON and CSV."""
+    """Values of each row by the columns' names, for JSON, which has no infinity: that is null."""
     keys = [column for column in columns if column.name]
-    return [{column.name: column.at(row) for column in keys} for row in rows]
+    rows_of_values = [{column.name: column.at(row) for column in keys} for row in rows]
+    return [
+        {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
+        for values in rows_of_values
+    ]
 
 
 def values_of(row: Any, *names: str) -> dict[str, Any]:
@@ -219,18 +229,16 @@ WORD = 16
 
 def two_lines(head: str, advice: str, width: int) -> list[str]:
     """``head`` and the clauses of ``advice`` that fit, on two lines of ``width`` at most; the first one always."""
-    clauses = advice.split("; ")
-    texts = [
-        f"{head}. Do: {'; '.join(clauses[:count])}" if count and advice else head
-        for count in range(len(clauses) + 1)
-    ]
-    fits = (text for text in reversed(texts) if len(wrapped(text, width)) <= 2)
-    text = next(fits, head)
-    if text == head and advice:
+    clauses = advice.split("; ") if advice else []
+    for count in range(len(clauses), 0, -1):
+        lines = wrapped(f"{head}. Do: {'; '.join(clauses[:count])}", width)
+        if len(lines) <= 2:
+            return lines
+    if clauses:
         cure = f". Do: {clauses[0]}"
         room = max(2 * width - len(cure) - WORD, WORD)
-        text = textwrap.shorten(head, room, placeholder=" …") + cure
-    return textwrap.wrap(text, width, max_lines=2, placeholder=" …")
+        head = textwrap.shorten(head, room, placeholder=" …") + cure
+    return textwrap.wrap(head, width, max_lines=2, placeholder=" …")
 
 
 def hanging(text: object, width: int) -> list[str]:

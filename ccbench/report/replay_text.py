@@ -119,10 +119,10 @@ COLUMNS = (
     ),
     *named("job.case.group_ranks", "job.case.groups"),
     ShownColumn("count", value="job.count", name="count"),
-    _SHARE("share", value="share", name="share"),
+    _SHARE("share", name="share"),
     _SECONDS("in the job", value="seconds", name="job_seconds"),
-    _SECONDS("transfer", value="transfer_seconds", name="transfer_seconds"),
-    _SHARE("waiting", value="waiting_share", name="waiting_share"),
+    _SECONDS("transfer", name="transfer_seconds"),
+    _SHARE("waiting", name="waiting_share"),
     ShownColumn(
         "last",
         value=lambda case: case.last[0] if case.last else None,
@@ -136,7 +136,7 @@ COLUMNS = (
     _SECONDS("alone", value="alone.measured_seconds", name="measured_seconds"),
     _SECONDS("predicted", keep=6, value="alone.predicted_seconds", name="predicted_seconds"),
     _SECONDS("bound", keep=5, value="alone.bound_seconds", name="bound_seconds"),
-    _VALUE("job/alone", value="ratio", form=format_ratio, name="ratio"),
+    _VALUE("job/alone", form=format_ratio, name="ratio"),
     ShownColumn(
         REMARK,
         right=False,

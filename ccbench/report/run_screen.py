@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
 from statistics import mean
 
 from ccbench.analysis.findings import MOST_NAMED, run_findings
@@ -23,7 +24,6 @@ from ccbench.report.nccl_tests import TYPE_NAMES, launch_time
 from ccbench.report.page_card import CardRow, card_rows, headline
 from ccbench.report.present import (
     ShownColumn,
-    aligned,
     beyond,
     first,
     fitted_lines,
@@ -72,15 +72,17 @@ def run_screen(
     points = points_of(run)
     verdicts = speed_verdicts(run)
     rows = card_rows(points, verdicts)
-    helps = winner_sentence(run)
-    asked = [*health_lines(run), *filter(None, [helps])]
     shared = shared_text(points)
-    judged = ("" if shared else headline(rows, verdicts), expected_from(verdicts))
-    asked = [*filter(None, [shared]), *asked]
-    answer = [*asked, *filter(None, judged)] if not asked or verdicts else asked
+    answer = (
+        shared,
+        *health_lines(run),
+        winner_sentence(run),
+        "" if shared else headline(rows, verdicts),
+        expected_from(verdicts),
+    )
     sums = [measured_text(points), *closeness(points)]
     # Without a verdict it is what was measured.
-    lines = lines_of(answer or [sums.pop(0)])
+    lines = lines_of([*filter(None, answer)] or [sums.pop(0)])
     bits = bits_table(points)
     if bits.rows:
         lines += ["", *fitted_lines(bits, width), *lines_of([bits.text])]
@@ -91,17 +93,10 @@ def run_screen(
         lines += ["", screen_table(run, width)]
     else:
         lines += ["", *card_lines(rows, card_rows(points, verdicts, forced=True), width)]
-        lines += lines_of(
-            [
-                f"three sizes of {plural(len(points), 'case')}"
-                + (
-                    f", {DOUBTFUL} flagged as doubtful"
-                    if not all(p.trusted for p in points)
-                    else ""
-                )
-                + "; --all shows every case"
-            ]
-        )
+        trusted = all(point.trusted for point in points)
+        flagged = "" if trusted else f", {DOUBTFUL} flagged as doubtful"
+        counted = f"three sizes of {plural(len(points), 'case')}"
+        lines += lines_of([f"{counted}{flagged}; --all shows every case"])
     # Whom health blames stands in the answer.
     grave = [
         finding
@@ -174,30 +169,8 @@ def _expected(row: CardRow) -> str:
     return f"({text})" if text else ""
 
 
-@dataclass(frozen=True)
-class SweepRow:
-    """One size of a sweep: out of place and in place; None where it was not asked for."""
-
-    out_of_place: Point | None
-    in_place: Point | None
-
-    @property
-    def point(self) -> Point:
-        """Either of them, for what they share."""
-        point = self.out_of_place or self.in_place
-        assert point is not None
-        return point
-
-
 def _placement(field: str, title: str) -> list[ShownColumn]:
-    """Columns of nccl-tests for one placement; the first says which."""
-
-    def figure(text_of: Callable[[Point], str]) -> Callable[[SweepRow], str]:
-        def text(row: SweepRow) -> str:
-            point: Point | None = getattr(row, field)
-            return "" if point is None else text_of(point)
-
-        return text
+    """Columns of nccl-tests for one placement, empty where it was not asked for; the first says which."""
 
     def time(point: Point) -> str:
         if point.median_seconds is None:
@@ -207,15 +180,12 @@ def _placement(field: str, title: str) -> list[ShownColumn]:
     def wrong(point: Point) -> str:
         return "N/A" if point.wrong_elements is None else f"{point.wrong_elements:g}"
 
-    columns = {
-        f"{title} us": (time, 12),
-        "algbw": (lambda point: rate_text(point.algbw), 6),
-        "busbw": (lambda point: rate_text(point.busbw), 11),
-        "#wrong": (wrong, 8),
-    }
+    column = partial(ShownColumn, value=field, absent="")
     return [
-        ShownColumn(name, keep=keep, show=figure(text))
-        for name, (text, keep) in columns.items()
+        column(f"{title} us", keep=12, form=time),
+        column("algbw", keep=6, form=lambda point: rate_text(point.algbw)),
+        column("busbw", keep=11, form=lambda point: rate_text(point.busbw)),
+        column("#wrong", keep=8, form=wrong),
     ]
 
 
@@ -230,7 +200,8 @@ SWEEP_COLUMNS = (
         right=False,
         keep=9,
         tells=True,
-        show=lambda row: TYPE_NAMES.get(row.point.dtype, row.point.dtype),
+        value="point.dtype",
+        form=lambda dtype: TYPE_NAMES.get(dtype, dtype),
     ),
     ShownColumn("redop", right=False, keep=9, tells=True, value="point.op"),
     ShownColumn("root", keep=9, tells=True, value="point.root"),
@@ -245,13 +216,12 @@ SWEEP_COLUMNS = (
 
 def nccl_tests_lines(points: Sequence[Point], width: int) -> list[str]:
     """The sweep as nccl-tests prints it, by size, with its closing lines."""
-    rows = [
-        SweepRow(
-            *(next((p for p in pair if p.in_place is place), None) for place in (False, True))
-        )
+    fields = {False: "out_of_place", True: "in_place"}
+    rows: list[dict[str, Point]] = [
+        {"point": pair[0], **{fields[point.in_place]: point for point in pair}}
         for pair in grouped(points, POINT.without("in_place")).values()
     ]
-    rows.sort(key=lambda row: (row.point.backend, row.point.algorithm, row.point.size_bytes))
+    rows.sort(key=lambda row: attrgetter("backend", "algorithm", "size_bytes")(row["point"]))
     columns = [
         column
         for column in SWEEP_COLUMNS
@@ -267,34 +237,17 @@ def nccl_tests_lines(points: Sequence[Point], width: int) -> list[str]:
     ]
 
 
-VERDICT_COLUMNS = (
-    ShownColumn("verdict", right=False, value="word.value"),
-    ShownColumn("of", right=False, value="subject"),
-    ShownColumn(
-        "why",
-        right=False,
-        show=lambda verdict: next(
-            (regime.text for regime in verdict.regimes if regime.word is verdict.word),
-            verdict.reason or verdict.left_out,
-        ),
-    ),
-)
-
-
 def verdict_rows(verdicts: Sequence[SpeedVerdict], width: int) -> list[str]:
-    """Many verdicts as counts and a table, then what cannot be said by its reason; folded, never cut."""
+    """Many verdicts as counts and sentences, then what cannot be said by its reason; folded, never cut."""
     counts = Counter(verdict.word for verdict in verdicts)
-    total = ", ".join(f"{counts[word]} {word.value}" for word in SpeedWord if counts[word])
-    judged = [verdict for verdict in verdicts if verdict.word is not SpeedWord.CANNOT_SAY]
-    lines = aligned(table_of(VERDICT_COLUMNS, judged)) if judged else []
-    if any(len(line) > width for line in lines):
-        lines = [line for verdict in judged for line in hanging(verdict.sentence, width)]
+    lines = [", ".join(f"{counts[word]} {word.value}" for word in SpeedWord if counts[word])]
     for verdict in verdicts:
+        sentence = verdict.sentence
         if verdict.word is SpeedWord.CANNOT_SAY:
             names = first(verdict.subjects or (verdict.subject,), MOST_SUBJECTS, "{} more")
-            why = verdict.reason or verdict.left_out
-            lines += hanging(f"CANNOT SAY: {why}: {', '.join(names)}", width)
-    return [total, *lines, *wrapped(expected_from(verdicts), width)]
+            sentence = f"CANNOT SAY: {verdict.reason or verdict.left_out}: {', '.join(names)}"
+        lines += hanging(sentence, width)
+    return [*lines, *wrapped(expected_from(verdicts), width)]
 
 
 MOST_SUBJECTS = 6

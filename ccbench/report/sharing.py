@@ -15,7 +15,7 @@ from ccbench.report.present import ShownColumn, Table
 from ccbench.report.wording import DOUBTFUL
 from ccbench.results import Point
 from ccbench.results.keys import POINT, grouped
-from ccbench.units import format_seconds, format_size, plain, plural
+from ccbench.units import format_seconds, plain
 
 LONGEST_CASE = 130
 
@@ -71,7 +71,9 @@ def sharing_table(points: Sequence[Point]) -> Table:
                 if apart and all(parts[place] > 0):
                     slowdown = f"{median((parts[place + 2] / parts[place]).tolist()):.3g}"
                 slowed.append(f"{part} {slowdown}")
-            rows.append(_cells(case, "hidden", case, None, hidden, ", ".join(slowed)))
+            mark = DOUBTFUL * (not case.trusted)
+            cells = (case.size, _time(case), "-", mark + hidden, ", ".join(slowed))
+            rows.append((case_name(case), "hidden", *cells))
     return Table(COLUMNS, rows, "Sharing", TEXT)
 
 
@@ -82,42 +84,38 @@ def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
 
 
 def _row(named: Point, what: str, shared: Point, alone: Point, parts: str) -> tuple[str, ...]:
-    def over(upper: float | None, lower: float | None) -> float | None:
-        return None if upper is None or not lower else upper / lower
-
-    low, high = (
-        over(shared.low_seconds, alone.high_seconds),
-        over(shared.high_seconds, alone.low_seconds),
+    """Return the cells of two cases; named: the one of the two that a reader recognises."""
+    middle, low, high = (
+        None if over is None or not under else over / under
+        for over, under in (
+            (shared.median_seconds, alone.median_seconds),
+            (shared.low_seconds, alone.high_seconds),
+            (shared.high_seconds, alone.low_seconds),
+        )
     )
-    ratio = over(shared.median_seconds, alone.median_seconds) or 0.0
-    return _cells(named, what, shared, alone, _interval(ratio, low, high), parts or "-")
+    mark = DOUBTFUL * (not (shared.trusted and alone.trusted))
+    ratio = mark + _interval(middle or 0.0, low, high)
+    return (
+        case_name(named),
+        what,
+        shared.size,
+        _time(shared),
+        _time(alone),
+        ratio,
+        parts or "-",
+    )
 
 
-def _cells(
-    named: Point, what: str, shared: Point, alone: Point | None, ratio: str, parts: str
-) -> tuple[str, ...]:
-    """named: the one of the two that a reader recognises."""
-    both = [shared] if alone is None else [shared, alone]
-    times = [_mark(point) + format_seconds(point.median_seconds or 0.0) for point in both]
-    cells = (*times, *(["-"] if alone is None else []), max(map(_mark, both)) + ratio, parts)
-    return case_name(named), what, format_size(shared.size_bytes), *cells
-
-
-def _mark(point: Point) -> str:
-    return "" if point.trusted else DOUBTFUL
+def _time(point: Point) -> str:
+    return DOUBTFUL * (not point.trusted) + format_seconds(point.median_seconds or 0.0)
 
 
 def _interval(middle: float, low: float | None, high: float | None) -> str:
     """A ratio and its interval, which an imported time has none of."""
-    return f"{middle:.3g}" + (
-        "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
-    )
+    ends = "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
+    return f"{middle:.3g}{ends}"
 
 
 def case_name(point: Point) -> str:
     """The case without its size, which has a column."""
-    words = [point.run, point.backend, point.collective, point.algorithm, point.dtype]
-    words += [plural(point.ranks, "rank")] + (["in place"] if point.in_place else [])
-    words += [point.mode] if point.mode not in ("streaming", "overlap") else []
-    text = " ".join(word for word in words if word)
-    return plain(", ".join(part for part in (text, point.setting) if part), LONGEST_CASE)
+    return plain(f"{point.run} {point.name}".strip(), LONGEST_CASE)

@@ -32,13 +32,10 @@ MOST_ROWS = 40
 """GPUs and NICs up to which the matrix is printed; more has no room on a screen."""
 
 MOST_LINES = 8
-"""Different rings and trees of each sort that are printed."""
+"""Different rings that are printed."""
 
 MOST_RANKS = 32
-"""Ranks of one ring and edges of one tree that are printed."""
-
-RINGS_CUT = "rings_first_"
-"""Prefix of facts about rings that the source cut after so many ranks."""
+"""Ranks of one ring that are printed."""
 
 MOST_WARNINGS = 12
 LONGEST_CELL = 16
@@ -80,7 +77,7 @@ def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
         _head(topology),
         _matrix(topology),
         _links(topology),
-        (plain(line, 400) for line in channel_lines(topology.facts)),
+        (plain(line, 400) for line in ring_lines(topology.facts)),
         remarks,
         warnings,
     ]
@@ -101,8 +98,7 @@ def _head(topology: Topology) -> Iterator[str]:
     for kind, word in _WORDS.items():
         count = device_count(topology, kind)
         if count:
-            ending = "es" if word.endswith("ch") else "s"
-            counted.append(f"{count} {word}" + ("" if count == 1 else ending))
+            counted.append(plural(count, word))
         elif count is None and topology.of_kind(kind):
             counted.append(f"{plural(len(topology.of_kind(kind)), word)} named")
     nodes = node_count(topology)
@@ -122,22 +118,17 @@ def _head(topology: Topology) -> Iterator[str]:
     }
     for word, per_gpu in counts.items():
         if any(per_gpu):
-            shown = ["?" if number is None else str(number) for number in per_gpu]
-            yield f"{word} per GPU: " + (
-                shown[0] if len(set(shown)) == 1 else " ".join(shown[:64])
-            )
+            numbers = ["?" if number is None else str(number) for number in per_gpu]
+            alike = len(set(numbers)) == 1
+            yield f"{word} per GPU: {' '.join(numbers[: 1 if alike else 64])}"
     # How much of its links a GPU uses in groups of each size.
     shares = usable_shares(topology) or {}
-    known = {
-        size: "all" if share == "1" else share
-        for size, share in shares.items()
-        if share is not None
-    }
-    if known and len(known) == len(shares) and set(known.values()) == {"all"}:
-        yield "a group of any size uses all of a GPU's links"
-    elif known:
-        yield f"groups of {', '.join(known)} GPUs use {', '.join(known.values())} of a GPU's links"
+    shown = {size: "all" if share == "1" else share for size, share in shares.items() if share}
     apart = [size for size, share in shares.items() if share is None]
+    if {*shares.values()} == {"1"}:
+        yield "a group of any size uses all of a GPU's links"
+    elif shown:
+        yield f"groups of {', '.join(shown)} GPUs use {', '.join(shown.values())} of a GPU's links"
     if apart:
         yield f"groups of {', '.join(apart)} GPUs are not all joined by such links"
 
@@ -189,22 +180,17 @@ def _matrix(topology: Topology) -> Iterator[str]:
 def _links(topology: Topology) -> Iterator[str]:
     rows = []
     for group in link_groups(topology):
-        rate = group["bytes_per_second"]
-        shown = (
-            format_rate(rate)
-            if rate is not None and group["state"] != "down"
-            else "rate unknown"
-        )
-        if group["state"] != "up":
-            shown = group["state"].replace("_", " ")
+        arrow = "-" if group["both_ways"] else "->"
+        state, rate = group["state"], group["bytes_per_second"]
+        shown = "rate unknown" if rate is None else format_rate(rate)
         times = "" if group["count"] is None else f" x {plural(group['count'], 'link')}"
-        ends = f"{group['from']} {'-' if group['both_ways'] else '->'} {group['to']}".replace(
-            "_", " "
+        cells = (
+            f"{group['from']} {arrow} {group['to']}",
+            group["kind"],
+            shown if state == "up" else state,
+            f"{plural(group['pairs'], 'pair')}{times}",
         )
-        pairs = plural(group["pairs"], "pair") + times
-        rows.append(
-            (ends, group["kind"].replace("_", " "), shown, pairs, plain(group["origin"]))
-        )
+        rows.append((*(cell.replace("_", " ") for cell in cells), plain(group["origin"])))
     if rows:
         table = Table(columns("<link", "<kind", "<rate", "<pairs", "<origin"), rows[:MOST_ROWS])
         yield from (f"  {line}" for line in aligned(table))
@@ -215,28 +201,15 @@ def _hanging(text: str, indent: int) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent=" " * indent, drop_whitespace=True)
 
 
-def channel_lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Rings and trees of a topology's facts; those alike once, with how many there are."""
-    yield from _orders("ring", _lists(facts.get("rings")))
-    for name, orders in facts.items():
-        if name.startswith(RINGS_CUT):
-            yield from _orders("ring", _lists(orders), " ... (cut by the source)")
-    # Trees that are alike once: each known edge as parent > child.
-    edges: dict[str, dict[tuple[int, int], None]] = {}
-    trees = facts.get("trees")
-    for rank, of_rank in trees.items() if isinstance(trees, dict) else ():
-        for tree, edge in of_rank.items() if isinstance(of_rank, dict) else ():
-            known = edges.setdefault(str(tree), {})
-            if not isinstance(edge, dict) or not str(rank).isdecimal():
-                continue
-            if isinstance(edge.get("parent"), int):
-                known[(edge["parent"], int(rank))] = None
-            children = edge.get("children")
-            for child in children if isinstance(children, list) else ():
-                if isinstance(child, int):
-                    known[(int(rank), child)] = None
-    texts = [[f"{parent}>{child}" for parent, child in sorted(edge)] for edge in edges.values()]
-    yield from _orders("tree", texts, noun="trees")
+def ring_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Rings of a topology's facts; those alike once, with how many there are."""
+    rings = facts.get("rings")
+    orders = rings.values() if isinstance(rings, dict) else ()
+    alike = Counter(tuple(map(str, order)) for order in orders if isinstance(order, list))
+    for order, times in list(alike.items())[:MOST_LINES]:
+        shown = " ".join(order[:MOST_RANKS]) + (" ..." if len(order) > MOST_RANKS else "")
+        yield f"ring: {shown}" + (f"  (x{times})" if times > 1 else "")
+    yield from beyond(alike, MOST_LINES, "and {} more orders of this sort; --json lists them")
 
 
 def network_line(facts: Mapping[str, Any]) -> str:
@@ -250,25 +223,3 @@ def network_line(facts: Mapping[str, Any]) -> str:
         listed = " ".join(map(str, devices[:16]))
         parts.append(f"{plural(len(devices), 'network device')} ({listed})")
     return ", ".join(parts)
-
-
-def _lists(orders: object) -> list[list[Any]]:
-    """The orders of a list, or of a mapping from channels to them."""
-    found = list(orders.values()) if isinstance(orders, dict) else orders
-    return (
-        [order for order in found if isinstance(order, list)] if isinstance(found, list) else []
-    )
-
-
-def _orders(
-    word: str,
-    orders: Sequence[Sequence[Any]],
-    ending: str = "",
-    noun: str = "orders of this sort",
-) -> Iterator[str]:
-    """One line for orders that are alike, with how many there are."""
-    alike = Counter(tuple(map(str, order)) for order in orders if order)
-    for order, times in list(alike.items())[:MOST_LINES]:
-        shown = " ".join(order[:MOST_RANKS]) + (" ..." if len(order) > MOST_RANKS else "")
-        yield f"{word}: {shown}{ending}" + (f"  (x{times})" if times > 1 else "")
-    yield from beyond(alike, MOST_LINES, f"and {{}} more {noun}; --json lists them")

@@ -98,14 +98,14 @@ def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> s
     """
     own = _of_nccl(timings)
     settled: dict[str, Choice] = {}
-    for name, one in sorted(everywhere(own, rules).items()):
-        words = VARIABLE_VALUES.get(one.algorithm) or PROTOCOLS.get(one.protocol)
-        if name in COLLECTIVE_NAMES and words and _sayable(one):
-            settled[name] = one
+    for name, choice in sorted(everywhere(own, rules).items()):
+        words = VARIABLE_VALUES.get(choice.algorithm) or PROTOCOLS.get(choice.protocol)
+        if name in COLLECTIVE_NAMES and words and _sayable(choice):
+            settled[name] = choice
     advised = {
-        one.situation.collective
-        for one in advise(own, rules)
-        for band in one.bands
+        advice.situation.collective
+        for advice in advise(own, rules)
+        for band in advice.bands
         if band.choice
     }
     lines = _comments(
@@ -116,32 +116,25 @@ def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> s
             for name in sorted(advised - set(settled))
         ),
     )
-    parts = {
-        "NCCL_ALGO": {
-            name: VARIABLE_VALUES.get(one.algorithm, "") for name, one in settled.items()
-        },
-        "NCCL_PROTO": {name: PROTOCOLS.get(one.protocol, "") for name, one in settled.items()},
-    }
-    for variable, words_of in parts.items():
-        text = ";".join(
-            f"{COLLECTIVE_NAMES[name]}:{word}" for name, word in words_of.items() if word
-        )
-        lines += [f'export {variable}="{text}"'] if text else []
-        if text and len(set(words_of.values())) == 1:
-            word = next(iter(words_of.values()))
-            lines += _comments(f"before 2.24, for all collectives at once: {variable}={word}")
-    if any(one.protocol == "ll128" for one in settled.values()):
-        lines += _comments(
-            "LL128 corrupts data on machines that do not support it (NCCL's guide): verify results"
-        )
-    for name, one in settled.items():
-        if one.channels:
-            lines += _comments(
-                f"{name} was measured with {one.channels} channels, which can only be set for all"
+    parts = {"NCCL_ALGO": list[str](), "NCCL_PROTO": list[str]()}
+    remarks = [] if settled else ["no collective has one choice to set for all its sizes"]
+    for name, choice in settled.items():
+        algorithm = VARIABLE_VALUES.get(choice.algorithm)
+        protocol = PROTOCOLS.get(choice.protocol)
+        for variable, word in (("NCCL_ALGO", algorithm), ("NCCL_PROTO", protocol)):
+            parts[variable] += [f"{COLLECTIVE_NAMES[name]}:{word}"] if word else []
+        if choice.protocol == "ll128":
+            remarks.append(
+                "LL128 corrupts data on machines that do not support it (NCCL's guide): verify results"
             )
-    if not settled:
-        lines += _comments("no collective has one choice to set for all its sizes")
-    return "\n".join(lines) + "\n"
+        if choice.channels:
+            remarks.append(
+                f"{name} was measured with {choice.channels} channels, which can only be set for all"
+            )
+    lines += [
+        f'export {variable}="{";".join(words)}"' for variable, words in parts.items() if words
+    ]
+    return "\n".join([*lines, *_comments(*remarks)]) + "\n"
 
 
 def nccl_csv(timings: Iterable[Timing], rules: Rules | None = None) -> str:
@@ -271,30 +264,7 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
         lines.append(
             plain(one.situation.label, 400) + (" (SIMULATED)" if one.simulated else "")
         )
-        rows = []
-        for band in one.bands:
-            ends = dict.fromkeys(map(format_size, (band.low_bytes, band.high_bytes)))
-            if band.choice is None:
-                rows.append(
-                    (
-                        " - ".join(ends),
-                        "keep the default" if KEPT in band.why else "as it is",
-                        plain(band.why, 400),
-                    )
-                )
-                continue
-            instead = (
-                f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
-            )
-            words = [instead, gain_text(band.smallest_gain)]
-            if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
-                words[-1] += f" to {format_change(band.largest_gain.median)}"
-            if band.bridged_bytes:
-                words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
-            words += ["without interval"] if band.without_interval else []
-            rows.append(
-                (" - ".join(ends), plain(band.choice.label), plain(", ".join(words), 400))
-            )
+        rows = [_band_row(band) for band in one.bands]
         lines += [f"  {line}" for line in aligned(Table(columns("<", "<", "<"), rows))[1:]]
         if one.flags:
             lines.append(f"  flagged while measured: {', '.join(one.flags)}")
@@ -310,6 +280,26 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
         )
     told = plural(len(advised), "band")
     return [*lines, f"{told} with advice; nothing is said of sizes that were not measured"]
+
+
+def _band_row(band: Band) -> tuple[str, str, str]:
+    """Sizes of a band, what is advised there, and why."""
+    sizes = " - ".join(dict.fromkeys(map(format_size, (band.low_bytes, band.high_bytes))))
+    if band.choice is None:
+        return (
+            sizes,
+            "keep the default" if KEPT in band.why else "as it is",
+            plain(band.why, 400),
+        )
+    rival = band.rivals[0].label if len(band.rivals) == 1 else "several"
+    gain = gain_text(band.smallest_gain)
+    if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
+        gain += f" to {format_change(band.largest_gain.median)}"
+    words = [f"instead of {rival}", gain]
+    if band.bridged_bytes:
+        words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
+    words += ["without interval"] if band.without_interval else []
+    return sizes, plain(band.choice.label), plain(", ".join(words), 400)
 
 
 def gain_text(gain: Gain | None) -> str:

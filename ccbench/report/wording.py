@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -38,13 +38,16 @@ from ccbench.findings import Finding
 from ccbench.flags import Flag
 from ccbench.report.present import first, two_lines, wrapped
 from ccbench.results import Point, Run
-from ccbench.results.keys import CURVE, SETTING, Key
+from ccbench.results.keys import CURVE, SETTING, Key, grouped
 from ccbench.units import MANIFOLD, format_ratio, format_seconds, format_size, percent, plural
 
 SERIES = Key(
     ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *SETTING.columns)
 )
 """Fields that may tell one line of a figure from another; its name shows those that differ."""
+
+TABLE = Key(("source", "source_table"))
+"""Of points that were imported from one table."""
 
 DOUBTFUL = "~"
 """Before a figure whose case was flagged."""
@@ -83,39 +86,29 @@ def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Poin
 
 def table_labels(points: Sequence[Point]) -> list[str]:
     """One label for each point: empty for measured ones, and for imported ones that cannot be mixed up."""
-    lines: dict[tuple[object, ...], dict[tuple[str, int], None]] = defaultdict(dict)
-    for point in points:
-        if point.imported:
-            lines[CURVE(point)][point.source, point.source_table] = None
-    mixed = {table for tables in lines.values() if len(tables) > 1 for table in tables}
-    by_name: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for table in sorted(mixed):
-        by_name[short_source(table[0])].append(table)
-    # Tables of one source have the same short name and are numbered.
-    names = {
-        table: name if len(members) == 1 else f"{name} #{place}"
-        for name, members in by_name.items()
-        for place, table in enumerate(members, start=1)
-    }
+    tables = [
+        {TABLE(point) for point in line}
+        for line in grouped((point for point in points if point.imported), CURVE).values()
+    ]
+    mixed = sorted({table for several in tables if len(several) > 1 for table in several})
+    names = {}
+    for name, alike in grouped(mixed, lambda table: short_source(table[0])).items():
+        # Tables of one source have the same short name and are numbered.
+        for place, table in enumerate(alike, start=1):
+            names[table] = name if len(alike) == 1 else f"{name} #{place}"
     labels = []
     for point in points:
         # The network is part of the label only where there is another like it to be told from.
-        name = names.get((point.source, point.source_table), "")
+        name = names.get(TABLE(point), "")
         network = point.network.partition(" (")[0] if name and point.nodes != 1 else ""
-        labels.append(" ".join(part for part in (name, network) if part))
+        labels.append(f"{name} {network}".rstrip())
     return labels
 
 
 def short_source(source: str) -> str:
     """``owner/repository`` of a repository and path, the name without its suffix of a file."""
-    repository, separator, _ = source.partition(":")
-    if (
-        separator
-        and repository.count("/") == 1
-        and not any(one.isspace() for one in repository)
-    ):
-        return repository
-    return PurePosixPath(source).stem or source
+    repository = re.match(r"([^/:\s]+/[^/:\s]+):", source)
+    return repository[1] if repository else PurePosixPath(source).stem or source
 
 
 def labelled(points: Iterable[Point]) -> str:
@@ -135,19 +128,14 @@ def meaning_of(label: str) -> str:
 
 def imported_from(points: Iterable[Point]) -> str:
     """``imported from FILE (nccl-tests 2.13.8)``, the number of files where there are several; or nothing."""
-    sources = list(
-        dict.fromkeys(
-            (point.source, point.tool_and_version) for point in points if point.imported
-        )
-    )
-    if not sources:
-        return ""
-    tools = list(dict.fromkeys(tool for _, tool in sources if tool))
+    imported = [point for point in points if point.imported]
+    files = list(dict.fromkeys(point.source for point in imported))
+    tools = list(dict.fromkeys(filter(None, (point.tool_and_version for point in imported))))
     if len(tools) > 1:  # the versions are in the CSV file
         tools = list(dict.fromkeys(tool.split()[0] for tool in tools))
-    files = list(dict.fromkeys(source for source, _ in sources))
     where = files[0] if len(files) == 1 else plural(len(files), "source")
-    return f"imported from {where}" + (f" ({', '.join(tools)})" if tools else "")
+    by = f" ({', '.join(tools)})" if tools else ""
+    return f"imported from {where}{by}" if files else ""
 
 
 def unusual(point: Point) -> list[str]:
@@ -240,16 +228,20 @@ def machines_of(points: Iterable[Point]) -> str:
 
 def _source(points: Sequence[Point]) -> str:
     """Say where points come from, how often they were measured, and what their interval is worth."""
-    hosts, machines = (
-        ", ".join(sorted({point.host for point in points} - {""})),
-        machines_of(points),
+    hosts = ", ".join(sorted({point.host for point in points} - {""}))
+    machines = machines_of(points)
+    backends = sorted(
+        f"{point.backend} ({point.backend_version})" if point.backend_version else point.backend
+        for point in {
+            (point.backend, point.backend_version): point for point in points
+        }.values()
     )
-    parts = [(f"host {hosts}" if hosts else ""), (f"machine {machines}" if machines else "")]
-    backends = {(point.backend, point.backend_version) for point in points}
-    texts = sorted(
-        f"{backend} ({version})" if version else backend for backend, version in backends
-    )
-    parts += [", ".join(texts) or "no backend", imported_from(points)]
+    parts = [
+        f"host {hosts}" if hosts else "",
+        f"machine {machines}" if machines else "",
+        ", ".join(backends) or "no backend",
+        imported_from(points),
+    ]
     ok = [point for point in points if point.status == Status.OK]
     printed = sorted({point.time_statistic for point in ok if not len(point.samples_seconds)})
     sampled = [point for point in ok if len(point.samples_seconds)]
@@ -264,10 +256,10 @@ def _source(points: Sequence[Point]) -> str:
     worths = [
         point.interval_confidence for point in points if point.interval_confidence is not None
     ]
-    if worths and max(worths) > 0:
+    if any(worths):
         worth = " to ".join(dict.fromkeys((percent(min(worths)), percent(max(worths)))))
         parts.append(f"medians with their {worth} interval (order statistics)")
-    return " · ".join(part for part in parts if part)
+    return " · ".join(filter(None, parts))
 
 
 def _span(counts: Sequence[int], noun: str) -> str:
@@ -280,21 +272,19 @@ def missing_groups(points: Sequence[Point]) -> list[str]:
 
     Wrong results come first: they are the worst a run can find.
     """
-    names = series_names(points) if points else {}
-    groups: dict[tuple[int, str, str, str], set[int]] = defaultdict(set)
-    order = list(Status)
-    for point in points:
-        if point.status != Status.OK:
-            key = (
-                order.index(point.status),
-                names[SERIES(point)],
-                point.status.value,
-                point.detail,
-            )
-            groups[key].add(point.size_bytes)
+    names = series_names(points)
+    missing = grouped(
+        (point for point in points if point.status != Status.OK),
+        lambda point: (
+            [*Status].index(point.status),
+            names[SERIES(point)],
+            point.status.value,
+            point.detail,
+        ),
+    )
     texts = []
-    for (_, name, status, detail), found in sorted(groups.items()):
-        sizes = [format_size(size) for size in sorted(found)]
+    for (_, name, status, detail), members in sorted(missing.items()):
+        sizes = [format_size(size) for size in sorted({point.size_bytes for point in members})]
         if len(sizes) > 3:
             sizes = [f"{sizes[0]} to {sizes[-1]} ({len(sizes)} sizes)"]
         texts.append(f"{name} {', '.join(sizes)} {status}" + (f" ({detail})" if detail else ""))
@@ -322,16 +312,15 @@ def finding_lines(finding: Finding, width: int, whole: bool) -> list[str]:
 def summary_lines(run: Run) -> list[str]:
     """Return the verdict without the findings."""
     points = points_of(run)
-    spoken = speed_lines(speed_verdicts(run))
-    helps = winner_sentence(run)
-    return [
-        *filter(None, [shared_text(points)]),
+    lines = (
+        shared_text(points),
         *health_lines(run),
-        *filter(None, [helps]),
-        *spoken,
+        winner_sentence(run),
+        *speed_lines(speed_verdicts(run)),
         measured_text(points),
         *closeness(points),
-    ]
+    )
+    return [*filter(None, lines)]
 
 
 def shared_text(points: Sequence[Point]) -> str:
@@ -378,35 +367,9 @@ def health_lines(run: Run) -> list[str]:
     return [*box_lines(run), *lines, *filter(None, [sentence])]
 
 
-def sentences(
-    points: Sequence[Point], findings: Sequence[Finding], verdicts: Sequence[SpeedVerdict] = ()
-) -> tuple[str, ...]:
-    """Say whether it is normal, what was measured, how near to model and bound, and the first findings."""
-    grave = [finding for finding in findings if finding.severity != "note"]
-    problems = sum(one.severity == "problem" for one in grave)
-    counts = [plural(problems, "problem")] if problems else []
-    counts += [plural(len(grave) - problems, "doubt")] if len(grave) > problems else []
-    named = "; ".join(one.subject for one in grave[:MOST_NAMED])
-    near = closeness(points)
-    # A run without a machine's model is told how to get one, where it has a time to compare.
-    if not (near or verdicts) and any(
-        point.median_seconds and not point.emulated for point in points
-    ):
-        near = [
-            "There is neither a prediction nor a bound to lay beside it; name the machine with --machine."
-        ]
-    worst = (
-        f"{' and '.join(counts)} found, first: {named}."
-        if grave
-        else "Nothing was found that needs a look."
-    )
-    return (*speed_lines(verdicts), measured_text(points), *near, worst)
-
-
 def place_of(collective: str) -> int:
     """Place of a collective in a report: all_reduce first, the others by the table of collectives."""
-    names = [*COLLECTIVES, collective]
-    return names.index(collective)
+    return [*COLLECTIVES, collective].index(collective)
 
 
 def measured_text(points: Sequence[Point]) -> str:
@@ -423,8 +386,8 @@ def measured_text(points: Sequence[Point]) -> str:
     statuses = Counter(point.status for point in points)
     lost = ", ".join(
         f"{statuses[status]} {status.value.replace('_', ' ')}"
-        for status in sorted({*Status} - {Status.OK}, key=[*Status].index)
-        if statuses[status]
+        for status in Status
+        if statuses[status] and status != Status.OK
     )
     verb = {SIMULATED: "computed by a model", EMULATION: "emulated"}.get(label, "measured")
     if verb == "measured" and all(point.wrong_elements == 0 for point in ok):
@@ -498,21 +461,16 @@ def closeness(points: Sequence[Point]) -> list[str]:
         text = f"Median error of the prediction {percent(error)}; {bias_text(bias)}"
         lines.append(f"{text} ({plural(len(priced), 'case')}).")
     large = [point for point in points if point.size_bytes >= SMALLEST_FOR_BOUND]
-    shares = [one.bound_share for one in large if one.bound_share is not None]
-    usual = [one.usual_bound_shares for one in large if one.usual_bound_shares is not None]
+    shares = [point.bound_share for point in large if point.bound_share is not None]
+    usual = [point.usual_bound_shares for point in large if point.usual_bound_shares]
     if shares:
-        ends = [median(one) for one in zip(*usual, strict=True)]
-        normal = f" (normal: {span(ends)})" if usual else ""
+        low, high = (median(ends) for ends in zip(*usual, strict=True)) if usual else (0.0, 0.0)
+        normal = f" (normal: {100 * low:.0f} to {percent(high)})" if usual else ""
         lines.append(
             f"Median share of the bound, {format_size(SMALLEST_FOR_BOUND)} and up: "
             f"{percent(median(shares))}{normal}."
         )
     return lines
-
-
-def span(shares: Sequence[float]) -> str:
-    """``50 to 65 %``, of two shares."""
-    return f"{100 * shares[0]:.0f} to {percent(shares[1])}"
 
 
 def error_and_bias(points: Sequence[Point]) -> tuple[float, float]:

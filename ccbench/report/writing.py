@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 
 from ccbench.analysis.box import box_lines
@@ -23,16 +25,16 @@ from ccbench.report.baselines import (
 from ccbench.report.bits_table import bits_table
 from ccbench.report.case_table import case_table, csv_table
 from ccbench.report.figure import Figure
-from ccbench.report.figures import every_figure
+from ccbench.report.figures import every_figure, made
 from ccbench.report.maps import MATRIX_FILE, class_lines, matrices_csv, matrix_table, notes
 from ccbench.report.nccl_tests import nccl_tests_tables
-from ccbench.report.page import page_content, render_page
+from ccbench.report.page import page_text
 from ccbench.report.present import markdown, markdown_table
 from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import footnote, points_of, summary_lines
 from ccbench.results import Point, Run
 from ccbench.results.files import write_atomically
-from ccbench.units import plain, plural
+from ccbench.units import plural
 
 FORMATS = ("html", "png", "svg", "pdf", "md", "csv", "nccl-tests")
 DEFAULT_FORMATS = ("html", "png", "md", "csv")
@@ -53,22 +55,7 @@ class ReportIncomplete(CcbenchError):
             f"report: {plural(len(problems), 'part')} could not be drawn, first: {problems[0]}{more}; "
             f"{plural(len(files), 'other file')} written to {where}; report this with the run folder"
         )
-        self.problems = tuple(problems)
         self.files = files
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Subject of a report. own: points of each run; behind: of the baseline, drawn in grey."""
-
-    runs: Sequence[Run]
-    own: Sequence[Sequence[Point]]
-    behind: Sequence[Point]
-
-    @property
-    def points(self) -> list[Point]:
-        """Of all runs, without the baseline's."""
-        return [point for each in self.own for point in each]
 
 
 def write_report(
@@ -116,34 +103,31 @@ def write_report(
     points = [point for each in own for point in each]
     behind = comparable_points(points, baseline) if baseline is not None else ()
     problems: list[str] = []
-    drawn = Drawn(runs, own, behind)
-    files = _pictures(drawn, formats, problems) | _tables(drawn, formats)
+    drawn = {"html", "png", "svg", "pdf"} & {*formats}
+    figures = every_figure(runs, own, behind, problems) if drawn else []
+    files = _pictures(figures, formats, problems) | _tables(runs, points, behind, formats)
     if "md" in formats:
         # The images are written beside it.
         images = [name for name in files if name.endswith(".png")]
         images = images or [name for name in files if name.endswith(".svg")]
-        files[ONE_FILE["md"]] = markdown_report(drawn, images).encode()
+        files[ONE_FILE["md"]] = markdown_report(runs, points, behind, images).encode()
         if card := [line for run in runs for line in box_lines(run)]:
             card += map(winner_sentence, runs)
-            text = "".join(f"* {markdown(line, 1000)}\n" for line in filter(None, card))
-            files["box.md"] = f"# This box\n\n{text}".encode()
+            files["box.md"] = f"# This box\n\n{_listed(filter(None, card))}\n".encode()
     if "html" in formats:
-        page = page_content(runs, own, behind, baseline, problems)
-        files[ONE_FILE["html"]] = render_page(page).encode()
+        files[ONE_FILE["html"]] = page_text(runs, own, figures, behind, baseline).encode()
     if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
         # Tables of pairs are further files: one name is for one, and that is the cases.
-        targets = [
-            (output, content) for name, content in files.items() if name == ONE_FILE[formats[0]]
-        ]
+        content = files.get(ONE_FILE[formats[0]])
+        targets = {} if content is None else {output: content}
     else:
         folder = output if output is not None else runs[0].path / "report"
-        targets = [(folder / name, content) for name, content in files.items()]
-    for target, content in targets:
+        targets = {folder / name: content for name, content in files.items()}
+    for target, content in targets.items():
         write_file(target, content)
-    written = tuple(target for target, _ in targets)
     if problems:
-        raise ReportIncomplete(problems, written)
-    return written
+        raise ReportIncomplete(problems, tuple(targets))
+    return tuple(targets)
 
 
 def write_file(target: Path, content: bytes) -> None:
@@ -157,120 +141,106 @@ def write_file(target: Path, content: bytes) -> None:
         ) from error
 
 
-def _pictures(drawn: Drawn, formats: Sequence[str], problems: list[str]) -> Files:
+def _pictures(figures: Sequence[Figure], formats: Sequence[str], problems: list[str]) -> Files:
     """Files of figures; those that cannot be drawn are left out and named in ``problems``."""
-    if not {"png", "svg", "pdf"} & {*formats}:
-        return {}
-    figures = every_figure(drawn.runs, drawn.own, drawn.behind, problems)
-
-    def rendered(figure: Figure, form: str) -> bytes | None:
-        try:
-            return drawing.render(figure, form)
-        except Exception as error:
-            problems.append(f"{figure.key}.{form}: {type(error).__name__}: {plain(error, 200)}")
-            return None
-
-    files: Files = {}
-    for form in ("png", "svg"):
-        for name, figure in zip(
-            _unique([figure.key for figure in figures]), figures, strict=True
-        ):
-            content = rendered(figure, form) if form in formats else None
-            files |= {} if content is None else {f"{name}.{form}": content}
+    names = unique_names([figure.key for figure in figures])
+    drawings: dict[str, Callable[[], bytes]] = {
+        f"{name}.{form}": partial(drawing.render, figure, form)
+        for form in ("png", "svg")
+        if form in formats
+        for name, figure in zip(names, figures, strict=True)
+    }
     if "pdf" in formats:
-        try:
-            files[ONE_FILE["pdf"]] = drawing.render_pages(figures)
-        except (
-            Exception
-        ):  # whatever it was, drawing them one by one finds out whose fault it is
-            whole = [figure for figure in figures if rendered(figure, "pdf") is not None]
-            files |= {ONE_FILE["pdf"]: drawing.render_pages(whole)} if whole else {}
+        drawings[ONE_FILE["pdf"]] = partial(drawing.render_pages, figures)
+    files: Files = {}
+    for name, draw in drawings.items():
+        content = made(name, draw, problems)
+        files |= {} if content is None else {name: content}
     return files
 
 
-def _tables(drawn: Drawn, formats: Sequence[str]) -> Files:
+def _tables(
+    runs: Sequence[Run],
+    points: Sequence[Point],
+    behind: Sequence[Point],
+    formats: Sequence[str],
+) -> Files:
     """Files of tables for other programs: nccl-tests' text and CSV."""
     files: Files = {}
-    points = drawn.points
     if "nccl-tests" in formats:
         tables = nccl_tests_tables(points)
-        names = _unique([table.name for table in tables])
-        files |= {
-            f"{name}.nccl-tests.txt": one.text.encode()
-            for name, one in zip(names, tables, strict=True)
+        names = unique_names([name for name, _ in tables])
+        files = {
+            f"{name}.nccl-tests.txt": text.encode()
+            for name, (_, text) in zip(names, tables, strict=True)
         }
     if "csv" in formats:
         # Elsewhere a single run goes without its name; rows that are put together later need it.
-        name = drawn.runs[0].path.resolve().name
-        named = [replace(point, run=point.run or name) for point in (*points, *drawn.behind)]
-        matrices = [matrix for run in drawn.runs for matrix in pair_matrices(run)]
-        files[ONE_FILE["csv"]] = csv_table(named).encode()
-        files |= {MATRIX_FILE: matrices_csv(matrices).encode()} if matrices else {}
-        files |= (
-            {PAIRS_FILE: pairs_csv(beside(points, drawn.behind)).encode()}
-            if drawn.behind
-            else {}
-        )
+        name = runs[0].path.resolve().name
+        named = [replace(point, run=point.run or name) for point in (*points, *behind)]
+        matrices = [matrix for run in runs for matrix in pair_matrices(run)]
+        texts = {
+            ONE_FILE["csv"]: csv_table(named),
+            MATRIX_FILE: matrices_csv(matrices) if matrices else "",
+            PAIRS_FILE: pairs_csv(beside(points, behind)) if behind else "",
+        }
+        files |= {name: text.encode() for name, text in texts.items() if text}
     return files
 
 
-def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
+def _listed(lines: Iterable[str], longest: int = 1000) -> str:
+    return "\n".join(f"* {markdown(line, longest)}" for line in lines)
+
+
+def markdown_report(
+    runs: Sequence[Run],
+    points: Sequence[Point],
+    behind: Sequence[Point],
+    images: Sequence[str] = (),
+) -> str:
     """A page: verdict, findings, figures, tables, small print. images: file names beside the page."""
-
-    def listed(lines: Sequence[str], longest: int = 1000) -> str:
-        return "\n".join(f"* {markdown(line, longest)}" for line in lines)
-
-    runs, points = drawn.runs, drawn.points
     label = provenance(points)
     title = ", ".join(dict.fromkeys(run.suite or run.path.name for run in runs))
     parts = [f"# {markdown(' '.join(part for part in (label, title) if part))}"]
     # Where there are several runs, each line says of which it is.
     named = [(run, f"{run.path.name}: " if len(runs) > 1 else "") for run in runs]
-    parts.append(listed([name + line for run, name in named for line in summary_lines(run)]))
-    found = [
-        name + str(finding)
+    parts.append(_listed(name + line for run, name in named for line in summary_lines(run)))
+    findings = [
+        f"{name}{finding}"
         for run, name in named
         for finding in run_findings(run, points_of(run))
     ]
-    parts += ["## Findings", listed(found)] if found else []
+    parts += ["## Findings", _listed(findings)] if findings else []
     parts += [f"![{name.rsplit('.', 1)[0]}]({name})" for name in images]
     if points:
         text = "Bandwidths in GB/s (1e9 bytes/s); of bound: the bound's time over the measured one."
         cases = markdown_table(case_table(points))
-        parts += ["## Cases", text, cases, "## Small print", listed(footnote(points), 2000)]
+        parts += ["## Cases", text, cases, "## Small print", _listed(footnote(points), 2000)]
     problems = [problem for run in runs for problem in run.problems]
-    parts += ["## Files that could not be read", listed(problems)] if problems else []
+    parts += ["## Files that could not be read", _listed(problems)] if problems else []
     matrices = [matrix for run in runs for matrix in pair_matrices(run)]
     parts += ["## Every pair of ranks"] if matrices else []
     for matrix in matrices:
         table = matrix_table(matrix)
-        parts += [
-            markdown(table.title),
-            markdown_table(table),
-            listed([*class_lines(matrix), *notes(matrix)]),
-        ]
-    pairs = pairs_table(beside(points, drawn.behind))
+        remarks = _listed([*class_lines(matrix), *notes(matrix)])
+        parts += [markdown(table.title), markdown_table(table), remarks]
     for heading, table in (
         ("Bits", bits_table(points)),
         ("Sharing", sharing_table(points)),
-        ("Compared with the baseline", pairs),
+        ("Compared with the baseline", pairs_table(beside(points, behind))),
     ):
         parts += [f"## {heading}", table.text, markdown_table(table)] if table.rows else []
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def file_name(text: str) -> str:
-    """``text`` as a file name: lower-case letters, digits, dashes and underscores, at most 80."""
-    return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")[:80] or "figure"
+def unique_names(keys: Sequence[str]) -> list[str]:
+    """File names of ``keys``, of lower-case letters, digits, dashes and underscores, at most 80.
 
-
-def _unique(keys: Sequence[str]) -> list[str]:
-    """File names of ``keys``; where two keys give the same name, the later one is numbered."""
+    Where two keys give the same name, the later one is numbered.
+    """
     names: list[str] = []
     for key in keys:
-        name, number = file_name(key), 1
-        while name in names:
-            number += 1
-            name = f"{file_name(key)}-{number}"
-        names.append(name)
+        stem = re.sub(r"[^a-z0-9_]+", "-", key.lower()).strip("-")[:80] or "figure"
+        numbered = (f"{stem}-{number}" for number in count(2))
+        names.append(next(name for name in chain([stem], numbered) if name not in names))
     return names

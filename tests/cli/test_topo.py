@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ccbench.findings import Finding
-from ccbench.report.topology_text import as_text, channel_lines, network_line
+from ccbench.report.topology_text import as_text, network_line, ring_lines
 from ccbench.topology.graph import Device, DeviceKind, Topology
 from tests.cli.conftest import Command, Ended
 
@@ -45,13 +45,9 @@ def test_nothing_of_a_file_reaches_the_terminal_but_printable_text() -> None:
     )
 
 
-def test_a_ring_that_the_source_cut_says_so() -> None:
-    (line,) = channel_lines({"rings_first_3": {"00": [0, 1, 2]}})
-    assert line == "ring: 0 1 2 ... (cut by the source)"
-
-
-def test_facts_of_any_other_form_print_nothing() -> None:
-    assert list(channel_lines({"rings": 3, "trees": {"a": {"0": 1}, "b": 2}})) == []
+def test_facts_of_any_other_form_print_no_ring() -> None:
+    assert list(ring_lines({"rings": 3})) == []
+    assert list(ring_lines({"rings": {"0": 1}})) == []
 
 
 def test_a_log_without_a_machine_says_how_many_ranks_and_devices_it_names() -> None:

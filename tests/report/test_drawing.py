@@ -18,11 +18,8 @@ from ccbench.report.curves import MOST_SERIES
 from ccbench.report.drawing import (
     COLOURS,
     DASHES,
-    LEGEND_COLUMNS,
-    LEGEND_LINES,
     MARKERS,
     check_ending,
-    legend_text,
     render,
     save_picture,
 )
@@ -137,21 +134,3 @@ def test_drawing_never_loads_pyplot_and_leaves_settings_alone(tmp_path: Path) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-@given(st.text(st.characters(codec="ascii", categories=("L", "N", "P", "Zs")), max_size=300))
-def test_a_legend_keeps_both_ends_of_a_name_on_lines_that_fit(name: str) -> None:
-    lines = legend_text(name).split("\n")
-    assert len(lines) <= LEGEND_LINES
-    assert all(len(line) <= LEGEND_COLUMNS for line in lines)
-    words = name.split()
-    if words:
-        assert lines[0].startswith(words[0][: LEGEND_COLUMNS - 4])
-        assert lines[-1].endswith(words[-1][-LEGEND_COLUMNS:]) or words[-1].endswith(lines[-1])
-
-
-def test_what_a_legend_leaves_out_is_marked() -> None:
-    name = "baseline " + "a_very_long_name_of_a_run_" * 6 + " default in place"
-    assert " ...\n" in legend_text(name)
-    assert legend_text(name).endswith("default in place")
-    assert "..." not in legend_text("baseline short default in place")

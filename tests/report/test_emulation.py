@@ -13,7 +13,7 @@ from ccbench.report.figures import figures_of
 from ccbench.report.wording import footnote, meaning_of, points_of
 from ccbench.results import Point, Run
 
-from .synthetic import Edit, case, emulated, sweep, write_run
+from .synthetic import Edit, emulated, sweep, write_run
 
 WHY = "times of an emulation say nothing about any device"
 
@@ -30,17 +30,6 @@ def real_run(path: Path) -> Run:
 
 def of_topic(run: Run, topic: str) -> list[Figure]:
     return [figure for figure in figures_of(points_of(run)) if figure.topic == topic]
-
-
-def test_emulated_barriers_are_drawn_apart_too(tmp_path: Path) -> None:
-    both = [(backend, ranks) for backend in ("cpu", "cuda-host") for ranks in (2, 4)]
-    cases = [
-        case("barrier", "dissemination", 0, ranks=n, backend=backend) for backend, n in both
-    ]
-    run = write_run(tmp_path / "run", cases, {2: emulated, 3: emulated})
-    drawn = {figure.key: figure for figure in of_topic(run, "time")}
-    assert set(drawn) == {"time-barrier-by-ranks", "time-barrier-by-ranks-emulated"}
-    assert drawn["time-barrier-by-ranks"].subtitle == "cpu"
 
 
 @pytest.mark.parametrize(

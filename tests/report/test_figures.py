@@ -32,9 +32,7 @@ ALL_REDUCE = "all_reduce-4ranks-1nodes-float32-sum"
 
 
 def test_a_simulated_run_says_so_in_every_title_and_footnote(tmp_path: Path) -> None:
-    figures = _figures(
-        tmp_path, [*sweep(algorithms=("ring", "tree")), *_barriers()], simulated=True
-    )
+    figures = _figures(tmp_path, sweep(algorithms=("ring", "tree")), simulated=True)
     for figure in figures.values():
         assert figure.title.startswith("SIMULATED")
         assert any(line.startswith("SIMULATED") for line in figure.footnote)
@@ -118,18 +116,6 @@ def test_a_figure_that_cannot_be_made_costs_only_itself(
         figures_of(points)
 
 
-def _barriers() -> list[object]:
-    return [case("barrier", "dissemination", 0, ranks=ranks) for ranks in (2, 4, 8, 16)]
-
-
-def test_barriers_are_drawn_against_ranks_and_have_no_bandwidth(tmp_path: Path) -> None:
-    figures = _figures(tmp_path, _barriers())
-    figure = figures["time-barrier-by-ranks"]
-    assert figure.series[0].x == (2.0, 4.0, 8.0, 16.0)
-    assert figure.x.unit == "ranks"
-    assert not any(figure.topic == "bandwidth" for figure in figures.values())
-
-
 def test_without_any_speed_one_figure_says_so(tmp_path: Path) -> None:
     nothing = _figures(tmp_path, [])
     assert nothing["nothing-measured"].message == "The run holds no case."
@@ -147,7 +133,6 @@ def test_without_any_speed_one_figure_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("unit", "scale", "values", "expected"),
     [
-        ("bytes", "log2", [64.0, 512.0, 3 * 2.0**20], "64 B, 512 B, 3 MiB"),
         ("bytes", "log2", [8.0, 9.0, 2.0**32], "32 B, 1 KiB, 32 KiB, 1 MiB, 32 MiB, 1 GiB"),
         ("seconds", "log10", [3e-6, 2e-3], "3 us, 10 us, 30 us, 100 us, 300 us, 1 ms"),
         ("ratio", "log10", [1.0, 1.1], "1x"),
@@ -176,7 +161,7 @@ def _ticks(axis: FigureAxis, values: list[float]) -> list[str]:
     part.axes.set(xlim=(low, high))
     if axis.scale != "linear":
         part.axes.set_xscale("log", base=2 if axis.scale == "log2" else 10)
-    set_ticks(part, axis, values)
+    set_ticks(part, axis)
     places = [place for place in part.get_majorticklocs() if low <= place <= high]
     return [text for text in part.get_major_formatter().format_ticks(places) if text]
 

@@ -11,7 +11,7 @@ import pytest
 from ccbench.report.drawing import canvas_of
 from ccbench.report.figures import every_figure
 from ccbench.report.junit import verdict_junit
-from ccbench.report.page import page_content, render_page
+from ccbench.report.page import page_text
 from ccbench.report.run_screen import run_screen
 from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import points_of
@@ -56,7 +56,7 @@ def test_the_report_of_a_run_is_the_same(name: str, tmp_path: Path) -> None:
         texts.append(f"== {file.name}\n{file.read_text(encoding='utf-8')}")
     texts.append(f"== junit\n{verdict_junit(run)}")
     check(GOLDENS / f"{name}-texts.txt", "\n".join(texts))
-    drawn = render_page(page_content([run], [points]))
+    drawn = page_text([run], [points], figures)
     words = re.sub(r"<(style|script|svg)\b.*?</\1>|<[^>]*>", "\n", drawn, flags=re.DOTALL)
     page = steady(re.sub(r"\s*\n\s*", "\n", words), tmp_path)
     check(GOLDENS / f"{name}-page.txt", page)

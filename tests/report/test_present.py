@@ -11,7 +11,7 @@ from ccbench.report.present import (
     csv_text,
     markdown,
 )
-from ccbench.report.writing import file_name
+from ccbench.report.writing import unique_names
 from ccbench.units import plain
 
 
@@ -48,4 +48,5 @@ def test_a_formula_is_kept_readable_behind_an_apostrophe() -> None:
 
 @given(st.text(max_size=300))
 def test_file_names_are_plain(text: str) -> None:
-    assert re.fullmatch(r"[a-z0-9_-]{1,80}", file_name(text))
+    (name,) = unique_names([text])
+    assert re.fullmatch(r"[a-z0-9_-]{1,80}", name)

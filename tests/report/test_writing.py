@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.errors import RunFolderError, UsageError
-from ccbench.report.drawing import render, render_pages
+from ccbench.report.drawing import render
 from ccbench.report.figure import Figure
 from ccbench.report.writing import FORMATS, ReportIncomplete, write_report
 from ccbench.results import Run
@@ -100,18 +100,12 @@ def test_a_figure_that_cannot_be_drawn_costs_only_itself(
             raise ValueError("no such rank")
         return render(figure, form)
 
-    def pages(figures: list[Figure]) -> bytes:
-        if any(figure.topic == "ranks" for figure in figures):
-            raise ValueError("no such rank")
-        return render_pages(figures)
-
     monkeypatch.setattr("ccbench.report.drawing.render", drawn)
-    monkeypatch.setattr("ccbench.report.drawing.render_pages", pages)
     with pytest.raises(
         ReportIncomplete, match=r"ranks-cpu.*ValueError: no such rank"
     ) as caught:
-        write_report([run], None, ["png", "pdf", "md", "csv"])
+        write_report([run], None, ["png", "md", "csv"])
     names = {path.name for path in caught.value.files}
-    assert {"report.md", "cases.csv", "report.pdf", "prediction-cpu.png"} <= names
+    assert {"report.md", "cases.csv", "prediction-cpu.png"} <= names
     assert not any(name.startswith("ranks") for name in names)
     assert all(path.is_file() for path in caught.value.files)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ccbench.report.page import page_content, render_page
+from ccbench.report.figures import every_figure
+from ccbench.report.page import page_text
 from ccbench.report.wording import points_of
 from ccbench.results import Run
 
@@ -13,4 +14,5 @@ def page_of(run: Run, baseline: Run | None = None) -> str:
 
     own = points_of(run)
     behind = () if baseline is None else comparable_points(own, baseline)
-    return render_page(page_content([run], [own], behind, baseline))
+    figures = every_figure([run], [own], behind, None)
+    return page_text([run], [own], figures, behind, baseline)

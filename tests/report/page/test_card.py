@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from ccbench.analysis.representative import representative_sizes
 from ccbench.analysis.speed_verdict import SpeedWord, speed_verdicts
 from ccbench.cases.measurement import Status
-from ccbench.report.page import RunPart, page_content, render_page
+from ccbench.report.page import run_part
 from ccbench.report.page_card import card_rows
 from ccbench.report.wording import points_of
-from ccbench.results import Run
 from tests.report import synthetic
+from tests.report.page.conftest import page_of
 
 
 @given(st.lists(st.integers(0, 2**40)))
@@ -25,14 +25,10 @@ def test_representative_sizes_are_measured_ones_in_order(sizes: list[int]) -> No
     assert len(chosen) == min(3, len({*sizes} - {0}) or len({*sizes}))
 
 
-def part_of(run: Run) -> RunPart:
-    (part,) = page_content([run], [points_of(run)]).runs
-    return part
-
-
 def test_the_default_stands_for_algorithms_that_were_forced_beside_it(tmp_path: Path) -> None:
     cases = synthetic.sweep("all_reduce", ("ring", "default"))
-    (row,) = part_of(synthetic.write_run(tmp_path / "run", cases)).card
+    run = synthetic.write_run(tmp_path / "run", cases)
+    (row,) = run_part(run, points_of(run))["card"]
     assert row.subject == "cpu all_reduce, 4 ranks"
 
 
@@ -43,11 +39,10 @@ def test_wrong_results_are_the_first_word_of_the_page(tmp_path: Path) -> None:
         {-1: lambda measurement: measurement}
         | {12: lambda measurement: replace(measurement, status=Status.WRONG, wrong_elements=7)},
     )
-    part = part_of(run)
-    assert part.card[0].word is SpeedWord.WRONG
-    assert part.sentences[0].startswith("WRONG: ")
-    page = render_page(page_content([run], [points_of(run)]))
-    assert 'class="word wrong"' in page
+    part = run_part(run, points_of(run))
+    assert part["card"][0].word is SpeedWord.WRONG
+    assert part["sentences"][0].startswith("WRONG: ")
+    assert 'class="word wrong"' in page_of(run)
 
 
 def test_a_collective_that_others_disturbed_says_so_and_points_to_no_prediction(

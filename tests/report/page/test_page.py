@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 
 from ccbench.report.figures import figures_of
-from ccbench.report.page import (
-    page_content,
-    topology_of,
-)
+from ccbench.report.page import run_part, topology_of
 from ccbench.report.wording import points_of, verdict_lines
 from ccbench.report.writing import write_report
 from ccbench.results import Manifest, Run
@@ -64,9 +61,9 @@ def test_a_thousand_points_stay_below_two_megabytes(tmp_path: Path) -> None:
 
 def test_a_machine_of_the_catalog_is_drawn_and_a_broken_manifest_is_not(run: Run) -> None:
     of_it = replace(run, manifest=Manifest({"machine": {"name": "hgx-h100"}}))
-    (part,) = page_content([of_it], [points_of(of_it)]).runs
-    assert part.picture is not None
-    address, words = part.picture
+    part = run_part(of_it, points_of(of_it))
+    assert part["picture"] is not None
+    address, words = part["picture"]
     assert address.startswith("data:image/svg+xml;base64,")
     assert "8 GPUs" in words
     assert topology_of(Manifest({"topology": {"devices": 3}})) is None
@@ -80,20 +77,20 @@ def test_a_processor_alone_with_its_nic_is_not_drawn(
     devices = [Device(f"cpu{place}", DeviceKind.CPU) for place in range(processors)]
     topology = Topology("vm", (*devices, Device("nic0", DeviceKind.NIC)), ())
     of_it = replace(run, manifest=Manifest({"topology": to_plain(topology)}))
-    (part,) = page_content([of_it], [points_of(of_it)]).runs
-    assert (part.picture is not None) is drawn
+    part = run_part(of_it, points_of(of_it))
+    assert (part["picture"] is not None) is drawn
 
 
 def test_who_is_to_blame_stands_first_on_screen_page_and_in_markdown(tmp_path: Path) -> None:
     late = run_of(collectives(np.random.default_rng(1), late=2))
-    (part,) = page_content([late], [points_of(late)]).runs
+    part = run_part(late, points_of(late))
     (written,) = write_report([late], tmp_path / "report.md", ("md",))
     first = written.read_text().split("\n\n")[1].splitlines()[0]
-    for sentence in (verdict_lines(late)[0], part.sentences[0], first.removeprefix("* ")):
+    for sentence in (verdict_lines(late)[0], part["sentences"][0], first.removeprefix("* ")):
         assert sentence.startswith("NOT HEALTHY: slow rank: rank 2")
-    assert part.findings[0].subject == "Slow rank: rank 2"
-    assert "others wait for it" in part.findings[0].evidence
-    assert part.findings[0].advice
+    assert part["findings"][0].subject == "Slow rank: rank 2"
+    assert "others wait for it" in part["findings"][0].evidence
+    assert part["findings"][0].advice
 
 
 def test_the_page_says_how_a_run_stands_to_its_baseline_and_what_differs(

@@ -126,13 +126,16 @@ def _common(points: Sequence[Comparison]) -> Verdict | None:
 
 
 def _times(points: Sequence[Comparison], verdict: Verdict) -> str:
-    """``1.42 (1.38 to 1.47)``: the median over sizes of the ratio and of both ends of its interval."""
-    middles = (
-        median(getattr(each, name) or each.ratio or 1.0 for each in points)
+    """``1.42 (1.38 to 1.47)``: the ratio and its interval, medians over sizes; ``1.2 to 2.3`` where sizes differ."""
+    power = 1 if verdict is Verdict.SLOWER else -1
+    gains, *ends = (
+        [(getattr(each, name) or each.ratio or 1.0) ** power for each in points]
         for name in ("ratio", "low", "high")
     )
-    ends = [middle if verdict is Verdict.SLOWER else 1 / middle for middle in middles]
-    return f"{ends[0]:.3g} ({min(ends[1:]):.3g} to {max(ends[1:]):.3g})"
+    lows, highs = ends[::power]
+    if max(lows) > min(highs):
+        return f"{min(gains):.3g} to {max(gains):.3g}"
+    return f"{median(gains):.3g} ({median(lows):.3g} to {median(highs):.3g})"
 
 
 def _where(first: int, last: int, least: int, most: int) -> str:

@@ -5,7 +5,6 @@ python -m benchmarks.score [MANIFEST] [--holdout] [--learn] [--json]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -41,9 +40,8 @@ def score(manifest: Path | None, holdout: bool, learn: bool, as_json: bool) -> i
     listed with the reason.
     """
     from benchmarks.score.document import document
-    from benchmarks.score.logs import LogPoints, points_of
+    from benchmarks.score.logs import points_of
     from benchmarks.score.manifest import read_manifest
-    from benchmarks.score.notices import notices
     from benchmarks.score.predictors import first_principles, rivals
     from benchmarks.score.published import published_logs
     from benchmarks.score.scores import scored
@@ -51,7 +49,7 @@ def score(manifest: Path | None, holdout: bool, learn: bool, as_json: bool) -> i
     from benchmarks.score.text import lines
     from benchmarks.score.validation import Validation, shipped_by_system
 
-    logs: Sequence[LogPoints] = (
+    logs = (
         published_logs()
         if manifest is None
         else [points_of(entry, manifest.parent) for entry in read_manifest(manifest)]
@@ -61,7 +59,7 @@ def score(manifest: Path | None, holdout: bool, learn: bool, as_json: bool) -> i
     scores = scored(logs, first_principles, rivals())
     by_system = shipped_by_system(logs)
     held_out = Validation.of(logs, say) if holdout else None
-    told = notices(logs)
+    told = tuple(f"{log.entry.file}: {line}" for log in logs for line in log.contradictions)
     if as_json:
         print_json(document(scores, by_system, held_out, told))
     else:

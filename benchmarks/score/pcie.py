@@ -17,20 +17,25 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from benchmarks.score.learning import ON_PCIE, fit
 from benchmarks.score.published import logs_of, published_logs
 from benchmarks.score.shipping import write_constants, write_residuals
 from benchmarks.score.validation import SystemErrors, residuals_of
 from ccbench.collectives import COLLECTIVES
-from ccbench.model.library import LibraryRequest
+from ccbench.model import Prediction
+from ccbench.model.library import Intra, LibraryRequest, PciePath
 from ccbench.model.library.calibration import Observation
 from ccbench.model.library.constants import SHIPPED_FILE, LibraryConstants, shipped
 from ccbench.model.library.intervals import (
     PATHS,
     PCIE_FILE,
+    Residuals,
+    intervals,
     is_pcie_alone,
     kind_of,
+    without,
 )
 from ccbench.model.library.paths import BOXES, PcieBox, system_of_box
 from ccbench.model.library.predictor import nccl_seconds, priced
@@ -130,6 +135,48 @@ def left_out(observations: Observed) -> list[SystemErrors]:
     return tested
 
 
+def path_not_told(observations: Observed, learned_on: Residuals) -> str:
+    """Return cells of a table's row: boxes, as predicted where nobody tells their path, each left out in turn.
+
+    That is as if data were copied directly, with intervals that end where those through host memory do.
+    """
+    rows = []
+    for box, of_box in observations.items():
+        table = learned(observations, box).table
+        direct, through = (
+            _errors(
+                box,
+                [
+                    replace(one, system=replace(one.system, intra=intra, path=path))
+                    for one in of_box
+                ],
+                table,
+            )
+            for intra, path in ((Intra.PCIE, PciePath.DIRECT), (Intra.HOST, PciePath.HOST))
+        )
+        measured, edges = np.exp(direct.log_ratios), _edges(direct, learned_on)
+        # Edges are relative to each one's own prediction.
+        later = _edges(through, learned_on) * np.exp(direct.log_ratios - through.log_ratios)
+        edges[1::2] = np.maximum(edges[1::2], later[1::2])
+        inside = (edges[::2] <= measured) & (measured <= edges[1::2])
+        off = np.median(np.abs(np.expm1(-direct.log_ratios)))
+        rows.append([off, *inside.mean(axis=1), np.median(np.sqrt(edges[3] / edges[2]))])
+    offs, inside_80, inside_95, widths = np.array(rows).T
+    held = f"{100 * np.mean(inside_80):.1f} | {100 * np.mean(inside_95):.1f}"
+    middle, width = f"{100 * np.median(offs):.1f}", f"{np.median(widths):.2f}"
+    return f"{len(rows)} | - | {middle} | - | - | - | {held} | {width} | -"
+
+
+def _edges(errors: SystemErrors, learned_on: Residuals) -> NDArray[np.float64]:
+    """Return low and high of 80 %, low and high of 95 %, as multiples of the predictions: four rows."""
+    shares = errors.transfer_shares.tolist()
+    predictions = [Prediction(0.0, 1.0, 1.0 - share, share, "") for share in shares]
+    known = without(errors.system.name, learned_on)
+    names = ("low_80_seconds", "high_80_seconds", "low_95_seconds", "high_95_seconds")
+    rows = intervals(errors.system, predictions, known, errors.octaves.tolist())
+    return np.array([[getattr(row, name) for row in rows] for name in names])
+
+
 def _errors(
     box: str, observations: Sequence[Observation], table: Mapping[str, float]
 ) -> SystemErrors:
@@ -170,6 +217,7 @@ def main() -> None:
     tested = left_out(observations)
     for one in tested:
         _say(one)
+    print(f"the path not told: {path_not_told(observations, residuals_of(tested))}")
     write_constants(
         constants, SHIPPED_FILE, f"{shipped().learned_on.partition('; ')[0]}; {words}"
     )

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.score.scores import Predictor
 from ccbench.model.library import LibraryRequest, LibrarySystem
-
-ALPHA_BETA = "alpha_beta"
+from ccbench.model.library.predictor import nccl_seconds, predict_library
 
 
 def first_principles(system: LibrarySystem, request: LibraryRequest) -> Sequence[float]:
@@ -16,13 +15,9 @@ def first_principles(system: LibrarySystem, request: LibraryRequest) -> Sequence
     Nothing is fitted here, but those constants were learned from published logs: on one of them this is the
     error of a fit.
     """
-    from ccbench.model.library.predictor import predict_library
-
     return [point.seconds for point in predict_library(system, request)]
 
 
 def rivals() -> Mapping[str, Predictor]:
-    """Return plain alpha-beta, for the same table."""
-    from benchmarks.score.alpha_beta import alpha_beta
-
-    return {ALPHA_BETA: lambda system, request: alpha_beta(system, request).tolist()}
+    """Return the constants with which NCCL chooses algorithms, for the same table."""
+    return {"nccl_constants": lambda system, request: nccl_seconds(system, request).tolist()}

@@ -42,15 +42,19 @@ def main() -> None:
     joined = beside_pcie(published_logs())
     taught = folds(joined, system_key, say, fit_beside_pcie, machine_key)
     tested = held_out_systems(taught)
-    on_pcie = pcie.left_out(pcie.observed())
+    boxes = pcie.observed()
+    on_pcie = pcie.left_out(boxes)
+    not_told = pcie.path_not_told(boxes, residuals_of(on_pcie))
     head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     _, tail = rest.split(END)
-    text = "\n".join(tables(tested, on_pcie, f"{date.today().isoformat()}, {len(joined)} logs"))
+    text = "\n".join(
+        tables(tested, on_pcie, not_told, f"{date.today().isoformat()}, {len(joined)} logs")
+    )
     PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
 
 
 def tables(
-    tested: Sequence[SystemErrors], on_pcie: Sequence[SystemErrors], of: str
+    tested: Sequence[SystemErrors], on_pcie: Sequence[SystemErrors], not_told: str, of: str
 ) -> Iterator[str]:
     """Yield the lines of both tables: by what joins the GPUs, then by their generation."""
     known = residuals_of(tested)
@@ -64,6 +68,7 @@ def tables(
     boxes = residuals_of(on_pcie)
     for name, systems in _by(on_pcie, lambda one: kind_of(one.system)[2]):
         yield f"| {name} | {_cells(systems, boxes)} |"
+    yield f"| PCIe, the path not told | {not_told} |"
     yield ""
     yield f"| generation | {HEAD}"
     yield "|---" + "|--:" * 10 + "|"

@@ -19,7 +19,7 @@ from benchmarks.score.validation import (
 from ccbench.model.library.intervals import Residuals, residuals
 
 _HEADINGS = ("points", "median", "MAPE", "bias", "<=32KiB", "<=32MiB", "above")
-_RIVALS = {"alpha_beta": "a-b"}
+_RIVALS = {"nccl_constants": "NCCL"}
 _WIDEST_NAME = 52
 
 

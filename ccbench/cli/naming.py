@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import click
 from click.shell_completion import CompletionItem
@@ -10,13 +10,6 @@ from click.shell_completion import CompletionItem
 from ccbench.cli.output import completing
 
 Names = Callable[[click.Context], Iterable[str]]
-
-
-def commands_of(context: click.Context) -> Mapping[str, click.Command]:
-    """Commands beside the running one, by name."""
-    group = context.find_root().command
-    assert isinstance(group, click.Group), "ccbench has commands"
-    return group.commands
 
 
 def collectives(context: click.Context) -> Iterable[str]:

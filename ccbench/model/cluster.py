@@ -5,7 +5,6 @@ What collectives take there: with a library of the GPUs, or with ccbench's own s
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -347,18 +346,14 @@ def library_points(
             "data may pass through host memory (nvidia-smi topo -m and topo -p2p r in the file, or "
             "NCCL_DEBUG=INFO, say so)"
         )
+        # Of the published boxes with PCIe alone more than half copy directly.
         direct = replace(cluster.system, path=PciePath.DIRECT)
         of = request.collective, cluster.ranks, direct
         points = points_with_bounds(*of, predicted, bounds.tolist())
-        through = replace(cluster.system, intra=Intra.HOST, path=PciePath.HOST)
-        of = request.collective, cluster.ranks, through
-        hosted = points_with_bounds(*of, predict_library(through, request), bounds.tolist())
     if doubts:
         of = request.collective, cluster.ranks, slowest
         slow = points_with_bounds(*of, predict_library(slowest, request), bounds.tolist())
         points = _reaching(points, slow, " and ".join(doubts))
-    if cluster.system.path is PciePath.UNKNOWN:
-        points = _between(points, hosted)
     if not request.launch_known:
         most = cluster.system.ranks_per_node
         all_by_one = replace(request, launch_known=True, gpus_per_process=most)
@@ -387,25 +382,6 @@ def _reaching(
         )
         reaching.append(replace(point, prediction=replace(point.prediction, interval=interval)))
     return tuple(reaching)
-
-
-def _between(
-    points: Sequence[ClusterPoint], slower: Sequence[ClusterPoint]
-) -> tuple[ClusterPoint, ...]:
-    """``points`` with times in the middle, by ratio, between theirs and those of ``slower``; intervals stay."""
-    between = []
-    for point, later in zip(points, slower, strict=True):
-        own = point.prediction
-        ratio = math.sqrt(later.prediction.predicted_seconds / own.predicted_seconds)
-        middle = replace(
-            own,
-            predicted_seconds=own.predicted_seconds * ratio,
-            latency_seconds=own.latency_seconds * ratio,
-            bandwidth_seconds=own.bandwidth_seconds * ratio,
-            bottleneck=f"{own.bottleneck}, in the middle between that and host memory",
-        )
-        between.append(replace(point, prediction=middle))
-    return tuple(between)
 
 
 def points_with_bounds(

@@ -107,8 +107,8 @@ def test_intervals_of_geforce_cards_reach_as_far_as_without_peer_access(tmp_path
         library_points(open_cluster(f"{pasted}?gpu={model}&pcie=4x16"), request)[0].prediction
         for model in ("L40S", "RTX+4090")
     ]
-    # Between the two ways that data may take.
-    assert 1.2 < cards[1].predicted_seconds / cards[0].predicted_seconds < 2
+    # What most boxes do is predicted.
+    assert cards[1].predicted_seconds == cards[0].predicted_seconds
     certain, doubtful = (card.interval for card in cards)
     assert certain is not None
     assert doubtful is not None
@@ -121,7 +121,7 @@ def test_intervals_of_geforce_cards_reach_as_far_as_without_peer_access(tmp_path
     ("machine", "chosen", "names", "gigabytes"),
     [
         ("a100-pcie-bridge", "0,1", "gpu0 gpu1", 236),
-        ("a100-pcie-bridge", "2, 0", "gpu2 gpu0", 15.6),
+        ("a100-pcie-bridge", "2, 0", "gpu2 gpu0", 22),
         ("a100-pcie-bridge", "GPU-1a2b,GPU-3c4d", "", 0),
     ],
 )

@@ -45,7 +45,7 @@ def test_json_has_the_total_every_log_and_the_reasons(score: Command, tmp_path: 
     assert total["bands"].keys() == {"up_to_32KiB", "32KiB_to_32MiB", "above_32MiB"}
     assert [log["counted"] for log in logs] == [True, False, False]
     assert "cannot be read" in logs[1]["reason"]
-    assert total["comparison"].keys() == {"alpha_beta"}
+    assert total["comparison"].keys() == {"nccl_constants"}
 
 
 @pytest.mark.exhaustive

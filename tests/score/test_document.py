@@ -11,7 +11,7 @@ from tests.score.corpora import mixed_logs, twice_as_slow
 
 
 def made() -> dict[str, Any]:
-    scores = scored(mixed_logs(), twice_as_slow, {"alpha_beta": twice_as_slow})
+    scores = scored(mixed_logs(), twice_as_slow, {"nccl_constants": twice_as_slow})
     return document(scores, shipped_by_system(mixed_logs()), held_out())
 
 
@@ -24,7 +24,7 @@ def test_the_document_is_json_without_nan() -> None:
 
 
 def test_the_table_has_a_line_for_each_log_and_the_total_only_of_those_that_count() -> None:
-    scores = scored(mixed_logs(), twice_as_slow, {"alpha_beta": twice_as_slow})
+    scores = scored(mixed_logs(), twice_as_slow, {"nccl_constants": twice_as_slow})
     text = list(lines(scores, shipped_by_system(mixed_logs()), held_out()))
     total = next(line for line in text if line.startswith("total of 1 logs"))
     assert total.split()[4:8] == ["4", "100.0", "100.0", "+100.0"]

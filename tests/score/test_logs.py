@@ -6,7 +6,6 @@ from typing import Any
 from benchmarks.score.contradictions import contradictions, other_gpu
 from benchmarks.score.logs import LogPoints, points_of
 from benchmarks.score.manifest import ManifestEntry
-from benchmarks.score.notices import notices
 from benchmarks.score.published import published_logs
 from benchmarks.score.teams import team_of
 from ccbench.readers.benchmarks.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable
@@ -77,29 +76,6 @@ def test_results_that_ship_are_logs_of_known_systems() -> None:
         if "superbenchmark" in log.entry.file
     }
     assert launched == {8}, "its times are of one thread that launches on eight GPUs"
-
-
-def test_logs_that_do_not_say_how_they_were_launched_are_counted() -> None:
-    unsaid = points(entry(), [row(1 << 20, 33.3e-6)], facts={})
-    assert [observation.request.launch_known for observation in unsaid.observations] == [False]
-    (line,) = notices([unsaid, log_of("new.txt", {1 << 20: 33.3e-6})])
-    assert line.startswith("1 logs do not say how many GPUs one thread launched on")
-
-
-def test_pairwise_points_whose_shared_links_are_not_priced_are_counted() -> None:
-    on_pcie = {
-        "gpu": "L40S",
-        "interconnect": "pcie4",
-        "gpus_per_node": (4,),
-        "collective": "all_to_all",
-    }
-    rows = [row(1 << 20, 1e-3), row(1 << 24, 9e-3)]
-    apart = points(entry(**on_pcie), rows, collective="all_to_all")
-    assert apart.observations, apart.left_out
-    (line,) = notices([apart])
-    assert line.startswith("2 points of all_to_all")
-    board = points(entry(collective="all_to_all"), rows, collective="all_to_all")
-    assert notices([board]) == ()
 
 
 def table(rows: list[ImportedRow], **changes: Any) -> ImportedTable:

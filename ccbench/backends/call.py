@@ -416,7 +416,9 @@ class CallBackend(Backend):
         """Return the start of a process for each rank by their leader; what is shared is of one host."""
         if request.launch is not None:
             raise CcbenchError("backend call: its ranks share memory; leave --launch out")
-        return TeamLaunch()
+        # Threads of torch's and Gloo's own need processors, too.
+        file = Path(dict(request.environment)[FILE_VARIABLE])
+        return TeamLaunch(pinned=tensors_of(file) == NUMPY)
 
 
 BACKEND = CallBackend()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends import open_backend
+from ccbench.backends.base import TeamRequest
 from ccbench.backends.call import callable_of
 from ccbench.cases.measurement import Status
 from ccbench.errors import CcbenchError
@@ -217,6 +218,18 @@ def test_a_file_that_cannot_be_is_refused_before_anything_starts(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(text)
     assert said in ccbench("run", "all_reduce", "--call", word).refused.err
+
+
+@pytest.mark.parametrize(("tensors", "pinned"), [("numpy", True), ("torch", False)])
+def test_ranks_with_threads_of_their_own_are_not_pinned(
+    tmp_path: Path, tensors: str, pinned: bool
+) -> None:
+    (tmp_path / "mine.py").write_text(f"TENSORS = '{tensors}'\ndef f(tensor, group): ...\n")
+    backend = open_backend("call")
+    case = case_of("call", "all_reduce", f"{tmp_path}/mine.py:f", 2)
+    launch = backend.launch(TeamRequest(2, environment=backend.team_settings(case)))
+    assert launch is not None
+    assert launch.pinned == pinned
 
 
 def test_what_is_no_callable_is_refused(tmp_path: Path) -> None:

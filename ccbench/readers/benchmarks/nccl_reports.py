@@ -212,7 +212,8 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
         body = members(result.get(name))
         if whole(head.get("size", "")) is None or "bus_bw" not in body:
             continue
-        names = ("time" if "time" in body else "cpu_time", "alg_bw", "bus_bw", "nwrong")
+        of_device = "time" in body
+        names = ("time" if of_device else "cpu_time", "alg_bw", "bus_bw", "nwrong")
         printed = dict(zip(_FIGURES, (str(body.get(word)) for word in names), strict=True))
         (row,) = placements(Cells(head, (printed,)), 0, (in_place,))
         times = listed(members(result.get(f"{name}_per_iter")).get("times_us"))
@@ -220,7 +221,7 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
         yield replace(
             row,
             samples_seconds=tuple(sample / 1e6 for sample in samples),
-            flags=() if "time" in body else (Flag.CPU_TIME,),
+            flags=() if of_device else (Flag.CPU_TIME,),
         )
 
 

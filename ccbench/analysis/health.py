@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from statistics import median
+from typing import TYPE_CHECKING
 
 from ccbench.analysis.health_verdict import HealthVerdict, title
 from ccbench.analysis.pair_matrix import (
@@ -20,7 +21,6 @@ from ccbench.analysis.pair_matrix import (
     doubts_of,
     joined_by,
     pair_matrices,
-    pair_misses,
 )
 from ccbench.analysis.slow_ranks import (
     GROSS,
@@ -36,7 +36,10 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.findings import Finding
 from ccbench.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
-from ccbench.units import format_ratio, format_seconds, format_size, plural
+from ccbench.units import format_ratio, format_seconds, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEALTH = "health"
 """Value of a suite's key ``verdict`` when its runs are to be judged."""
@@ -197,33 +200,29 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
     ranks: dict[int, str] = {}
     missed: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
     members: dict[str, set[int]] = {}
-    for matrix in (matrix for matrix in matrices if not (matrix.simulated or matrix.emulated)):
-        cells = list(matrix.pairs())
-        sound = [
-            (source, target) for source, target in cells if not matrix.doubts[source][target]
-        ]
+    for matrix in (matrix for matrix in matrices if matrix.is_measured):
+        cells, count = matrix.cells, matrix.first.ranks
+        sound = cells[cells.doubts == ""]
         doubted = len(cells) - len(sound) > DOUBTED_CASES * len(cells)
         # Of each rank the median, over its pairs, of the log of the time over the usual one.
-        logs: list[list[float]] = [[] for _ in range(matrix.ranks)]
-        for cell in cells if doubted else sound:
-            for rank in cell:
-                logs[rank].append(math.log(matrix.ratio(*cell)))
-        scores = [median(values) if values else 0.0 for values in logs]
+        judged = cells if doubted else sound
+        logs = [_of_rank(judged, rank).ratio.map(math.log) for rank in range(count)]
+        scores = [float(of_rank.median()) if len(of_rank) else 0.0 for of_rank in logs]
         for rank in high_outliers(scores, math.log(GROSS) if doubted else math.log1p(MISS)):
-            with_it = [matrix.time(*cell) for cell in cells if rank in cell]
-            without = [matrix.time(*cell) for cell in cells if rank not in cell] or with_it
-            ratio = format_ratio(median(with_it) / median(without))
+            with_it = _of_rank(cells, rank)
+            without = cells.drop(with_it.index)
+            others = without if len(without) else with_it
+            ratio = format_ratio(with_it.seconds.median() / others.seconds.median())
             text = f"its pairs take {ratio} as long as others ({_what(matrix)})"
             ranks[rank] = f"{ranks[rank]}; {text}" if rank in ranks else text
         # A pair must be slow both for its class of links and among all pairs.
-        odd = high_outliers([math.log(matrix.ratio(*cell)) for cell in cells], math.log1p(MISS))
-        odd_cells = {cells[place] for place in odd}
-        for miss in pair_misses(matrix):
-            if (miss.source, miss.target) in odd_cells:
-                usual = f"the usual time of {miss.link_class or 'all pairs'}"
-                text = f"{miss.ratio:.2f} times {usual} ({_what(matrix)})"
-                missed[matrix.backend, miss.name].append((miss.ratio, text))
-                members[miss.name] = {miss.source, miss.target}
+        odd = high_outliers([*cells.ratio.map(math.log)], math.log1p(MISS))
+        misses = matrix.misses
+        for miss in misses[misses.index.isin(cells.index[[*odd]])].to_dict("records"):
+            usual = f"the usual time of {miss['link_class'] or 'all pairs'}"
+            text = f"{miss['ratio']:.2f} times {usual} ({_what(matrix)})"
+            missed[matrix.first.backend, miss["name"]].append((miss["ratio"], text))
+            members[miss["name"]] = {miss["source"], miss["target"]}
     kept = [
         (name, misses)
         for (_, name), misses in missed.items()
@@ -236,9 +235,15 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
     ]
 
 
+def _of_rank(cells: pd.DataFrame, rank: int) -> pd.DataFrame:
+    """Return the cells of the pairs of ``rank``."""
+    own: pd.DataFrame = cells.query("source == @rank or target == @rank")
+    return own
+
+
 def _what(matrix: PairMatrix) -> str:
     way = "both ways" if matrix.both else "one way"
-    return f"{format_size(matrix.size_bytes)} {way}, {matrix.backend}"
+    return f"{matrix.first.size} {way}, {matrix.first.backend}"
 
 
 def _evidence(
@@ -259,14 +264,13 @@ def _evidence(
             + ", ".join(sorted({point.backend for point in checked}))
         )
     for matrix in matrices:
-        times = [matrix.time(*pair) for pair in matrix.pairs()]
-        span = f"{format_seconds(min(times))} to {format_seconds(max(times))}"
+        times = matrix.cells.seconds
+        least, most = times.min(), times.max()
+        span = f"{format_seconds(least)} to {format_seconds(most)}"
         # A rate says more than a time where it is not all latency.
         if not matrix.is_latency:
-            slowest, fastest = (
-                matrix.size_bytes / seconds / 1e9 for seconds in (max(times), min(times))
-            )
-            span = f"{slowest:.3g} to {fastest:.3g} GB/s"
+            gigabytes = matrix.first.size_bytes / 1e9
+            span = f"{gigabytes / most:.3g} to {gigabytes / least:.3g} GB/s"
         lines.append(f"{plural(len(times), 'pair')}, {_what(matrix)}: {span}")
     if spreads:
         between, within = (

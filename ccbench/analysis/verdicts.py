@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ccbench.analysis.bits import share_text
@@ -17,8 +17,6 @@ DEFAULT_THRESHOLD = 0.05
 
 MODEL = "model"
 """Name of the base where a run is compared with its own predictions."""
-
-"""Exit codes."""
 
 
 class Verdict(str, Enum):
@@ -112,6 +110,13 @@ class Comparison:
             return f"doubtful, for {self.reason}"
         verdict = "wrong results" if self.wrong else self.verdict.value
         return f"{verdict}: {self.reason}" if self.reason else verdict
+
+    def but(
+        self, verdict: Verdict, cause: NoVerdict | None = None, reason: str = ""
+    ) -> Comparison:
+        """Return it with another verdict, its reason behind those that it has."""
+        reasons = "; ".join(filter(None, (self.reason, reason)))
+        return replace(self, verdict=verdict, cause=cause, reason=reasons)
 
     @property
     def change(self) -> float | None:

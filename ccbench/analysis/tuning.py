@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 from typing import TypeVar
 
+import numpy as np
+
 from ccbench.cases.axes import AXIS, SETTINGS, WORK
 from ccbench.errors import UsageError
 from ccbench.results import Point, Run
+from ccbench.results.keys import Key, grouped
 from ccbench.stats import Interval, rounds_interval
 from ccbench.units import plural, shown
 
@@ -29,6 +32,8 @@ SETTINGS_OF_LIBRARIES = tuple(
 """Axes that a library can be told besides algorithm, protocol and channels."""
 
 NOT_SET = tuple(axis.default for axis in SETTINGS_OF_LIBRARIES)
+
+_SITUATION = Key(("collective", "ranks", "nodes", "dtype", "op", "in_place", "mode"))
 
 
 @dataclass(frozen=True, order=True)
@@ -92,25 +97,17 @@ class Situation:
 
 @dataclass(frozen=True)
 class Timing:
-    """One choice at one size, in seconds per launch.
-
-    samples_seconds, round_samples: as a run keeps them; empty where a source prints an average only.
-    ran: algorithm and protocol that the library said it ran, "" where it did not; channels_used: 0 likewise.
-    simulated: computed, not measured. kept: it may be advised. version: the library's release.
-    """
+    """One choice at one size. kept: it may be advised."""
 
     situation: Situation
     choice: Choice
-    size_bytes: int
-    median_seconds: float
-    samples_seconds: tuple[float, ...] = ()
-    round_samples: tuple[int, ...] = ()
-    flags: tuple[str, ...] = ()
-    simulated: bool = False
-    channels_used: int = 0
-    ran: tuple[str, str] = ("", "")
+    point: Point
     kept: bool = True
-    version: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Median of a launch."""
+        return self.point.median_seconds or 0.0
 
 
 Forced = Callable[[str], tuple[str, str] | None]
@@ -162,45 +159,30 @@ def timings_of(
         for point in run.points:
             if point.is_timed and not point.emulated and point.ranks >= 2:
                 # What somebody knows to have been forced outranks what a log does not say.
-                known_choice = (
-                    forced(point.source) if forced is not None and point.source else None
-                )
-                requested = known_choice or (point.algorithm, point.protocol)
-                timing = _timing(point, place, requested)
-                timings.append(replace(timing, kept=kept is None or point.case_id in kept))
+                known_choice = forced(point.source) if forced and point.source else None
+                is_kept = kept is None or point.case_id in kept
+                timings.append(timing_of(point, place, known_choice, is_kept))
     return tuple(timings)
 
 
-def _timing(point: Point, place: str, requested: tuple[str, str]) -> Timing:
-    settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
+def timing_of(
+    point: Point,
+    place: str,
+    requested: tuple[str, str] | None = None,
+    kept: bool = True,
+) -> Timing:
+    """Return the timing of ``point``. requested: algorithm and protocol, where these are not the point's own."""
     # Who launches tells in a stream; a graph is launched before the clock starts.
     launcher = (AXIS["processes"],) if point.mode != "graph" else ()
     work = (
         axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"], *launcher)
     )
-    situation = Situation(
-        collective=point.collective,
-        ranks=point.ranks,
-        nodes=point.nodes,
-        dtype=point.dtype,
-        op=point.op,
-        in_place=point.in_place,
-        mode=point.mode,
-        place=place or point.device_model,
-        work=", ".join(filter(None, work)),
-    )
+    where = place or point.device_model, ", ".join(filter(None, work))
+    situation = Situation(*(*_SITUATION(point), *where))
+    settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
+    choice = requested or (point.algorithm, point.protocol)
     return Timing(
-        situation=situation,
-        choice=Choice(point.backend, *requested, point.channels, settings),
-        size_bytes=point.size_bytes,
-        median_seconds=point.median_seconds or 0.0,
-        samples_seconds=tuple(point.samples_seconds.tolist()),
-        round_samples=point.round_samples,
-        flags=point.flags,
-        simulated=point.simulated,
-        channels_used=point.channels_used,
-        ran=(point.algorithm_used.lower(), point.protocol_used.lower()),
-        version=point.backend_version,
+        situation, Choice(point.backend, *choice, point.channels, settings), point, kept
     )
 
 
@@ -316,13 +298,11 @@ def advise(timings: Iterable[Timing], rules: Rules | None = None) -> tuple[Advic
 
 
 def _advised(timings: Iterable[Timing], rules: Rules) -> Iterator[tuple[Advice, _Speeds]]:
-    situations: dict[Situation, list[Timing]] = defaultdict(list)
-    for timing in timings:
-        situations[timing.situation].append(timing)
+    situations = grouped(timings, lambda timing: timing.situation)
     for situation, members in sorted(situations.items()):
         speeds = _speeds(members, rules)
-        flags = sorted({flag for member in members for flag in member.flags})
-        simulated = any(member.simulated for member in members)
+        flags = sorted({flag for member in members for flag in member.point.flags})
+        simulated = any(member.point.simulated for member in members)
         looked = [_at_size(size, at, rules) for size, at in speeds.items()]
         # Hysteresis: a choice stays until another is certainly better. It stays only between sizes at which it
         # was advised by itself: nothing trails behind the last of them.
@@ -345,34 +325,42 @@ def _advised(timings: Iterable[Timing], rules: Rules) -> Iterator[tuple[Advice, 
 
 def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _Speed]]:
     """Speeds by size and choice, sizes ascending."""
-    grouped: dict[int, dict[Choice, list[Timing]]] = defaultdict(lambda: defaultdict(list))
-    for member in members:
-        grouped[member.size_bytes][member.choice].append(member)
     by_size: dict[int, dict[Choice, _Speed]] = {}
-    for size, choices in sorted(grouped.items()):
+    for size, at in sorted(grouped(members, lambda timing: timing.point.size_bytes).items()):
+        choices = grouped(at, lambda timing: timing.choice)
         confidence = 1 - (1 - rules.confidence) / len(choices)
         by_size[size] = {}
         for choice, timings in choices.items():
             # The same choice measured several times (in several runs): rounds count as those of one.
-            seconds, interval = float(median(timing.median_seconds for timing in timings)), None
-            if all(timing.samples_seconds for timing in timings):
-                samples = [sample for timing in timings for sample in timing.samples_seconds]
+            points = [timing.point for timing in timings]
+            seconds, interval = float(median(timing.seconds for timing in timings)), None
+            if all(len(point.samples_seconds) for point in points):
                 rounds = [
                     n
-                    for timing in timings
-                    for n in (timing.round_samples or (len(timing.samples_seconds),))
+                    for point in points
+                    for n in (point.round_samples or (len(point.samples_seconds),))
                 ]
-                among = rounds_interval(samples, rounds, confidence)
+                samples = np.concatenate([point.samples_seconds for point in points])
+                among = rounds_interval(samples.tolist(), rounds, confidence)
                 interval = among if among.confidence >= confidence else None
                 # The run's own median may be that of the rounds; the interval must hold it.
                 if len(timings) > 1 or (
                     interval and not interval.low <= seconds <= interval.high
                 ):
                     seconds = among.median
-            channels = _common((timing.channels_used for timing in timings), 0)
-            ran = _common((timing.ran for timing in timings), ("", ""))
-            kept = all(timing.kept for timing in timings)
-            by_size[size][choice] = _Speed(seconds, interval, channels, ran, kept)
+            by_size[size][choice] = _Speed(
+                seconds,
+                interval,
+                _common((point.channels_used for point in points), 0),
+                _common(
+                    (
+                        (each.algorithm_used.lower(), each.protocol_used.lower())
+                        for each in points
+                    ),
+                    ("", ""),
+                ),
+                all(timing.kept for timing in timings),
+            )
     return by_size
 
 

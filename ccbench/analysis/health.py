@@ -14,7 +14,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ccbench.analysis.health_verdict import HealthVerdict, title
+from ccbench.analysis.health_verdict import HealthVerdict, finding_of, title
 from ccbench.analysis.pair_matrix import (
     MISS,
     PairMatrix,
@@ -36,6 +36,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.findings import Finding
 from ccbench.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
+from ccbench.results.keys import grouped
 from ccbench.units import format_ratio, format_seconds, plural
 
 if TYPE_CHECKING:
@@ -77,16 +78,7 @@ Spread = tuple[Point, float, float]
 
 
 def _finding(kind: str, what: str, evidence: str) -> Finding:
-    """One thing that is wrong; its devices are the rank, pair, group, device or case.
-
-    kind: wrong_data, no_result, device, slow_rank, slow_pair, slow_group, unstable. evidence: one sentence
-    without its full stop.
-    """
-    severity = "doubt" if kind == "unstable" else "problem"
-    subject = ": ".join(part for part in (title(kind).capitalize(), what) if part)
-    return Finding(
-        severity, kind, ((what,) if what else ()), evidence, ADVICE.get(kind, ""), subject
-    )
+    return finding_of(kind, title(kind), what, evidence, ADVICE.get(kind, ""))
 
 
 def wants_health(run: Run) -> bool:
@@ -178,10 +170,8 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
             _finding("wrong_data", "", f"and {plural(len(wrong) - MOST_NAMED, 'more case')}")
         )
     # Cases that failed or hung, by reason: the reason names the rank.
-    reasons: dict[tuple[str, str], list[Point]] = defaultdict(list)
-    for point in points:
-        if point.status in FAILURES:
-            reasons[point.status.value, point.detail].append(point)
+    failed = (point for point in points if point.status in FAILURES)
+    reasons = grouped(failed, lambda point: (point.status.value, point.detail))
     ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
     for (status, detail), members in ordered[:MOST_NAMED]:
         more = f" and {len(members) - 1} more" if len(members) > 1 else ""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from ccbench.findings import Finding
 
+UNSTABLE = "unstable"
+"""Kind of a finding that blames nobody."""
+
 MOST_BLAMED = 3
 """Names of one kind in the first sentence."""
 
@@ -25,7 +28,7 @@ class HealthVerdict:
     @property
     def word(self) -> str:
         """``NOT HEALTHY``, ``NO VERDICT`` or ``HEALTHY``."""
-        if any(finding.kind != "unstable" for finding in self.findings):
+        if any(finding.kind != UNSTABLE for finding in self.findings):
             return "NOT HEALTHY"
         return "NO VERDICT" if self.doubt or self.findings else "HEALTHY"
 
@@ -50,6 +53,16 @@ class HealthVerdict:
         return lines + [f"  looked at: {text}" for text in self.evidence]
 
 
+def finding_of(kind: str, heading: str, what: str, evidence: str, advice: str) -> Finding:
+    """Return a finding whose device is ``what``: a rank, node, pair, group, device or case; "" of none.
+
+    heading: words for the kind. evidence: one sentence without its full stop.
+    """
+    severity = "doubt" if kind == UNSTABLE else "problem"
+    subject = ": ".join(filter(None, (heading.capitalize(), what)))
+    return Finding(severity, kind, (what,) if what else (), evidence, advice, subject)
+
+
 def title(kind: str) -> str:
     """Return the words for ``kind`` of a finding."""
-    return "unstable timing" if kind == "unstable" else kind.replace("_", " ")
+    return "unstable timing" if kind == UNSTABLE else kind.replace("_", " ")

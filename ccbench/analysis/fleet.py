@@ -316,8 +316,14 @@ def fleet_of(
         if sum(row.times for row in slow if cause.touches(row.seen)) == 1
     )
     causes = tuple(cause for cause in causes if cause not in once) + lost_links
-    findings = list(_blaming(lost, causes, slow, observations, names))
-    reasons = _reasons(observations)
+    # Of each node why the first of its groups without a time has none.
+    reasons = {
+        node: observation.detail
+        for observation in reversed(observations)
+        if observation.seconds is None
+        for node in observation.nodes
+    }
+    findings = list(_blaming(lost, causes, slow, reasons, names))
     either_of = [(some, "each of them explains what was slow") for some in unknown]
     either_of += [
         (some, f"their group was lost: {reasons[some[0].nodes[0]]}") for some in either
@@ -353,28 +359,16 @@ def fleet_of(
     )
 
 
-def _reasons(observations: Sequence[GroupTime]) -> dict[int, str]:
-    """Return of each node why the first of its groups without a time has none."""
-    return {
-        node: observation.detail
-        for observation in reversed(observations)
-        if observation.seconds is None
-        for node in observation.nodes
-    }
-
-
 def _blaming(
     lost: Sequence[int],
     causes: Sequence[FleetCause],
     slow: Sequence[JudgedGroup],
-    observations: Sequence[GroupTime],
+    reasons: Mapping[int, str],
     names: Sequence[str],
 ) -> Iterator[Finding]:
     """Findings about nodes and paths that are to blame for what was lost or ``slow``."""
-    reasons = _reasons(observations)
     for node in lost:
-        reason = reasons[node] or "no reason"
-        text = f"its groups hung, failed or gave wrong data: {reason}"
+        text = f"its groups hung, failed or gave wrong data: {reasons[node] or 'no reason'}"
         yield _finding("lost", names[node], text)
     for cause in causes:
         if cause.kind == "lost_link":

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccbench.analysis.health_verdict import HealthVerdict, finding_of, title
 from ccbench.analysis.pair_matrix import (
@@ -188,8 +188,7 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
 def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Finding]]:
     """Ranks all of whose pairs are slow, and the slow pairs without any such rank."""
     ranks: dict[int, str] = {}
-    missed: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
-    members: dict[str, set[int]] = {}
+    missed: list[tuple[str, dict[Any, Any], str]] = []
     for matrix in (matrix for matrix in matrices if matrix.is_measured):
         cells, count = matrix.cells, matrix.first.ranks
         sound = cells[cells.doubts == ""]
@@ -211,17 +210,13 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
         for miss in misses[misses.index.isin(cells.index[[*odd]])].to_dict("records"):
             usual = f"the usual time of {miss['link_class'] or 'all pairs'}"
             text = f"{miss['ratio']:.2f} times {usual} ({_what(matrix)})"
-            missed[matrix.first.backend, miss["name"]].append((miss["ratio"], text))
-            members[miss["name"]] = {miss["source"], miss["target"]}
-    kept = [
-        (name, misses)
-        for (_, name), misses in missed.items()
-        if not members[name] & ranks.keys()
-    ]
-    kept.sort(key=lambda item: -max(ratio for ratio, _ in item[1]))
+            missed.append((matrix.first.backend, miss, text))
+    kept = [row for row in missed if not {row[1]["source"], row[1]["target"]} & ranks.keys()]
+    pairs = [*grouped(kept, lambda row: (row[0], row[1]["name"])).values()]
+    pairs.sort(key=lambda rows: -max(miss["ratio"] for _, miss, _ in rows))
     return ranks, [
-        _finding("slow_pair", name, "; ".join(text for _, text in misses))
-        for name, misses in kept[:MOST_NAMED]
+        _finding("slow_pair", rows[0][1]["name"], "; ".join(text for _, _, text in rows))
+        for rows in pairs[:MOST_NAMED]
     ]
 
 

@@ -54,7 +54,7 @@ from ccbench.results.keys import POINT, WORK, grouped
 from ccbench.results.loading import PREFIX
 from ccbench.results.systems import is_other_model
 from ccbench.topology.node_nics import is_other_network
-from ccbench.units import format_change, format_size, plural, shown, suggestion
+from ccbench.units import format_change, format_size, plain, plural, shown, suggestion
 
 BY_RATIO_ALONE = (
     "printed averages: the ratio against the threshold, nothing is known of their spread"
@@ -246,7 +246,9 @@ def hardware_difference(base: Run, new: Run) -> str:
     for words, path in _HARDWARE.items():
         left, right = (run.manifest.at("environment", *path) for run in (base, new))
         if left is not None and right is not None and left != right:
-            return f"{words}: {_short(left)} in base, {_short(right)} in new"
+            return (
+                f"{words}: {plain(left, MOST_SHOWN)} in base, {plain(right, MOST_SHOWN)} in new"
+            )
     priced = [
         {point.machine for point in run.points if point.simulated and point.machine}
         for run in (base, new)
@@ -288,12 +290,7 @@ def _differences(words: str, left: Any, right: Any) -> Iterator[str]:
                 f"{words}: {key}", left.get(key, "not set"), right.get(key, "not set")
             )
     elif left is not None and right is not None and left != right:
-        yield f"{words}: {_short(left)} in base, {_short(right)} in new"
-
-
-def _short(value: Any) -> str:
-    text = "".join(letter if letter.isprintable() else "?" for letter in str(value))
-    return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
+        yield f"{words}: {plain(left, MOST_SHOWN)} in base, {plain(right, MOST_SHOWN)} in new"
 
 
 def measures_launches(point: Point, published: Point) -> bool:
@@ -680,12 +677,12 @@ def _by_test(
     lows, highs = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
     thresholds = np.array([comparison.threshold for comparison in undecided])
     beyond, kept_back = test.beyond(thresholds), test.kept_back(thresholds)
-    for place, plain in enumerate(undecided):
+    for place, untested in enumerate(undecided):
         ratio = float(test.ratio[place])
         # Of few values the median of the replicates is not always the median itself.
         low, high = min(float(lows[place]), ratio), max(float(highs[place]), ratio)
         comparison = replace(
-            plain,
+            untested,
             base_seconds=float(middles[0][place]),
             new_seconds=float(middles[1][place]),
             ratio=ratio,

@@ -367,11 +367,11 @@ def host_memory(log: NcclLog) -> Iterator[Diagnosis]:
     if off is not None:
         why = f", because {off.values['name']}={off.values['value']} is set"
         advice = f"unset {off.values['name']} and run again"
+    share = f"{len(shm_pairs)} of {plural(len(shm_pairs | p2p_pairs), 'pair')}"
     yield Diagnosis(
         "problem" if off or switched else "doubt",
         "host_memory_transport",
-        f"{len(shm_pairs)} of {plural(len(shm_pairs | p2p_pairs), 'pair')} of neighbours inside a node exchange through "
-        f"host memory (SHM){why}",
+        f"{share} of neighbours inside a node exchange through host memory (SHM){why}",
         "usual between sockets of boxes without NVLink and of GeForce cards, and several times slower than peer "
         "access; wrong where NVLink or one PCIe switch joins the GPUs",
         advice,

@@ -311,10 +311,10 @@ def _advised(timings: Iterable[Timing], rules: Rules) -> Iterator[tuple[Advice, 
         since = 0  # index of the last size that advised what is held
         for index, answer in enumerate(looked):
             at = speeds[answer.size_bytes]
-            if held is not None and answer.choice == held:
+            if held and answer.choice == held:
                 answers[since + 1 : index] = [held] * (index - since - 1)
                 since = index
-            elif held is None or held not in at or _is_slower(at[held], at[answer.best], rules):
+            elif not held or held not in at or _is_slower(at[held], at[answer.best], rules):
                 held, since = answer.choice, index
         pairs = groupby(zip(looked, answers, strict=True), key=lambda pair: pair[1])
         bands = tuple(
@@ -388,36 +388,37 @@ def _at_size(size: int, speeds: Mapping[Choice, _Speed], rules: Rules) -> AtSize
         speeds, key=lambda choice: (speeds[choice].seconds, not choice.is_default, choice)
     )
     # Where bits must stay, what is not reproducible may be a rival, and is never advised.
-    kept_choices = [choice for choice in order if speeds[choice].kept]
-    if not kept_choices:
+    kept = [choice for choice in order if speeds[choice].kept]
+    if not kept:
         return AtSize(size, order[0], None, None, None, "no choice keeps bits")
-    best = kept_choices[0]
-    lost = [choice for choice in order if choice not in kept_choices]
-    if lost and not any(choice.is_default for choice in kept_choices):
-        rival = next((choice for choice in lost if choice.is_default), lost[0])
-        return AtSize(size, best, rival, _gain(speeds[best], speeds[rival]), best, "")
-    order = kept_choices
-    if len(order) == 1:
+    best, *others = kept
+    lost = [choice for choice in order if choice not in kept]
+    is_price = bool(lost) and not any(choice.is_default for choice in kept)
+    rivals = lost if is_price else others
+    if not rivals:
         return AtSize(size, best, None, None, None, "nothing else was measured")
-    defaults = [choice for choice in order if choice.is_default]
-    rival = defaults[0] if defaults and defaults[0] != best else order[1]
+    rival = next((choice for choice in rivals if choice.is_default), rivals[0])
     gain = _gain(speeds[best], speeds[rival])
-    kept = f"{KEPT} {rules.minimum_gain:.0%} faster"
-    if best.is_default:
-        return AtSize(size, best, rival, gain, None, kept)
-    # Without an interval nobody can tell noise from a gain: only a large one is told.
-    why = ""
-    if gain.low is None and gain.median < rules.minimum_printed_gain:
+    why = "" if is_price else _why_not(best, rival, gain, rules)
+    return AtSize(size, best, rival, gain, None if why else best, why)
+
+
+def _why_not(best: Choice, rival: Choice, gain: Gain, rules: Rules) -> str:
+    """Return why the best is not advised; empty where it is."""
+    small = gain.low is not None and gain.median < rules.minimum_gain
+    if best.is_default or (small and rival.is_default):
+        return f"{KEPT} {rules.minimum_gain:.0%} faster"
+    why = f"less than {rules.minimum_gain:.0%}"
+    if gain.low is None:
+        # Without an interval nobody can tell noise from a gain: only a large one is told.
+        if gain.median >= rules.minimum_printed_gain:
+            return ""
         why = f"no intervals, and less than {rules.minimum_printed_gain:.0%}"
-    elif gain.low is not None and gain.median < rules.minimum_gain:
-        if rival.is_default:
-            return AtSize(size, best, rival, gain, None, kept)
-        why = f"less than {rules.minimum_gain:.0%}"
-    elif gain.low is not None and not gain.certain:
+    elif not small:
+        if gain.certain:
+            return ""
         why = "not told apart from noise"
-    if why:
-        return AtSize(size, best, rival, gain, None, f"{best.label} leads {rival.label}: {why}")
-    return AtSize(size, best, rival, gain, best, "")
+    return f"{best.label} leads {rival.label}: {why}"
 
 
 def _is_slower(speed: _Speed, rival: _Speed, rules: Rules) -> bool:
@@ -427,47 +428,28 @@ def _is_slower(speed: _Speed, rival: _Speed, rules: Rules) -> bool:
 
 
 def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> Band:
-    chosen_speeds = (
-        [speeds[answer.size_bytes][choice] for answer in looked] if choice is not None else []
-    )
-    own = [
-        answer
-        for answer in looked
-        if choice is not None and answer.choice == choice and answer.gain is not None
-    ]
-    gains = sorted(
-        (answer.gain for answer in own if answer.gain is not None), key=lambda gain: gain.median
-    )
-    reasons = (
-        list(dict.fromkeys(answer.why for answer in looked if answer.why))
-        if choice is None
-        else []
-    )
+    chosen = [speeds[answer.size_bytes][choice] for answer in looked] if choice else []
+    own = [answer for answer in looked if choice and answer.choice == choice]
+    gains = sorted((answer.gain for answer in own if answer.gain), key=lambda gain: gain.median)
+    every = dict.fromkeys(answer.why for answer in looked if answer.why)
+    reasons = [] if choice else [*every]
     sizes = tuple(answer.size_bytes for answer in looked)
-    used = _common((speed.channels_used for speed in chosen_speeds), 0)
+    used = _common((speed.channels_used for speed in chosen), 0)
     return Band(
         low_bytes=sizes[0],
         high_bytes=sizes[-1],
         sizes_bytes=sizes,
         choice=choice,
-        rivals=tuple(
-            dict.fromkeys(
-                answer.rival for answer in (own or looked) if answer.rival is not None
-            )
-        ),
+        rivals=tuple(dict.fromkeys(answer.rival for answer in (own or looked) if answer.rival)),
         smallest_gain=gains[0] if gains else None,
         largest_gain=gains[-1] if gains else None,
         bridged_bytes=tuple(
-            answer.size_bytes
-            for answer in looked
-            if choice is not None and answer.choice != choice
+            answer.size_bytes for answer in looked if choice and answer.choice != choice
         ),
         why="; ".join(reasons[:2]) + ("; ..." if len(reasons) > 2 else ""),
-        without_interval=any(
-            answer.gain is not None and answer.gain.low is None for answer in looked
-        ),
+        without_interval=any(answer.gain and answer.gain.low is None for answer in looked),
         channels=(choice.channels or used) if choice else 0,
-        ran=_common((speed.ran for speed in chosen_speeds), ("", "")),
+        ran=_common((speed.ran for speed in chosen), ("", "")),
     )
 
 

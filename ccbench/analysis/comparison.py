@@ -23,12 +23,13 @@ import numpy as np
 
 from ccbench.analysis.bits import changed_share, not_compared
 from ccbench.analysis.significance import (
+    CONFIDENCE,
+    ROUNDS_NEEDED,
     Rounds,
     as_pairs,
     enough_rounds,
     ratio_intervals,
     round_medians,
-    rounds_needed,
     tested,
 )
 from ccbench.analysis.speed_verdict import BROKEN_FROM, speed_verdicts
@@ -547,15 +548,13 @@ def _compared(
                 result = replace(result, ratio=None)
         elif old and now:
             result = replace(result, reason=words)
-            if enough_rounds(len(old.rounds), len(now.rounds), settings.confidence):
+            if enough_rounds(len(old.rounds), len(now.rounds)):
                 testable[len(results)] = old.rounds, now.rounds
             else:
-                result = _without_test(result, old, now, settings)
+                result = _without_test(result, old, now)
         results.append(result)
     # The correction for many points is over all that are tested.
-    tests = _by_test(
-        [results[place] for place in testable], list(testable.values()), settings, in_turn
-    )
+    tests = _by_test([results[place] for place in testable], list(testable.values()), in_turn)
     for place, result in zip(testable, tests, strict=True):
         results[place] = result
     problems = [problem for run in runs for problem in run.problems]
@@ -636,19 +635,16 @@ def _undecided(
     )
 
 
-def _without_test(
-    comparison: Comparison, base: Side, new: Side, settings: Settings
-) -> Comparison:
+def _without_test(comparison: Comparison, base: Side, new: Side) -> Comparison:
     """Of too few rounds: none of a measured point, the ratio's alone of what another tool printed."""
     sides = base, new
     printed = any(not len(point.samples_seconds) for side in sides for point in side.points)
     if printed or all(side.any_is("imported") for side in sides):
         verdict = by_ratio(comparison.ratio or 1.0, comparison.threshold)
         return comparison.but(verdict, None, BY_RATIO_ALONE)
-    needed = rounds_needed(settings.confidence)
     reason = (
         f"{comparison.base_rounds} rounds against {comparison.new_rounds} cannot show a change at "
-        f"{settings.confidence:.4g}; {needed} against {needed} can"
+        f"{CONFIDENCE:.4g}; {ROUNDS_NEEDED} against {ROUNDS_NEEDED} can"
     )
     return comparison.but(Verdict.NONE, NoVerdict.TOO_FEW_ROUNDS, reason)
 
@@ -663,7 +659,6 @@ def by_ratio(ratio: float, threshold: float) -> Verdict:
 def _by_test(
     undecided: Sequence[Comparison],
     rounds: Sequence[tuple[Rounds, Rounds]],
-    settings: Settings,
     in_turn: bool,
 ) -> Iterator[Comparison]:
     if not undecided:
@@ -672,9 +667,9 @@ def _by_test(
     middles = [np.nanmedian(side, axis=1) for side in (base, new)]
     pairs = None
     if in_turn:
-        base, new, pairs = as_pairs(base, new, settings.confidence)
-    test = tested(base, new, settings.confidence, pairs)
-    lows, highs = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
+        base, new, pairs = as_pairs(base, new)
+    test = tested(base, new, pairs)
+    lows, highs = ratio_intervals(base, new)
     thresholds = np.array([comparison.threshold for comparison in undecided])
     beyond, kept_back = test.beyond(thresholds), test.kept_back(thresholds)
     for place, untested in enumerate(undecided):
@@ -700,7 +695,7 @@ def _by_test(
             among_many = (
                 f"{format_change(ratio - 1)}: as the only point a change, but one among {len(undecided)} is "
                 f"found by chance too easily (p {comparison.p_value:.2g}, corrected for their number, is above "
-                f"{1 - settings.confidence:.2g}); more rounds show it, or runs of fewer points (--only)"
+                f"{1 - CONFIDENCE:.2g}); more rounds show it, or runs of fewer points (--only)"
             )
             why = among_many if kept_back[place] else too_wide(comparison.threshold, low, high)
             yield comparison.but(Verdict.NONE, NoVerdict.TOO_WIDE, why)

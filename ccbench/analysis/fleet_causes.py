@@ -16,6 +16,17 @@ from numpy.typing import NDArray
 from ccbench.analysis.fleet_times import GroupTime
 from ccbench.results.keys import grouped
 
+NAMES = {
+    "slow_rack": "rack {rack}",
+    "slow_leaf": "network of rack {rack}",
+    "slow_uplinks": "uplinks of rack {rack}",
+    "slow_network": "network of {ends}",
+    "slow_inside": "{ends} by itself",
+    "slow_link": "{rail}path between {ends}",
+    "lost_link": "{rail}path between {ends}",
+}
+"""Of kinds of causes; others are named by their node."""
+
 
 @dataclass(frozen=True, order=True)
 class FleetCause:
@@ -50,22 +61,10 @@ class FleetCause:
 
     def named(self, names: Sequence[str]) -> str:
         """Return the cause by the names of its nodes."""
+        form = NAMES.get(self.kind, "{rail}{ends}")
         ends = " and ".join(names[node] for node in self.nodes)
         rail = f"rail {self.number} of " if self.number >= 0 else ""
-        match self.kind:
-            case "slow_rack":
-                return f"rack {self.rack}"
-            case "slow_leaf":
-                return f"network of rack {self.rack}"
-            case "slow_uplinks":
-                return f"uplinks of rack {self.rack}"
-            case "slow_network":
-                return f"network of {ends}"
-            case "slow_inside":
-                return f"{ends} by itself"
-            case "slow_link" | "lost_link":
-                return f"{rail}path between {ends}"
-        return f"{rail}{ends}"
+        return form.format(rack=self.rack, ends=ends, rail=rail)
 
 
 @dataclass(frozen=True)

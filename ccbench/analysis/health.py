@@ -81,11 +81,6 @@ def _finding(kind: str, what: str, evidence: str) -> Finding:
     return finding_of(kind, title(kind), what, evidence, ADVICE.get(kind, ""))
 
 
-def wants_health(run: Run) -> bool:
-    """True if the run's suite asks for a verdict of health."""
-    return bool(run.manifest.at("suite", "verdict") == HEALTH)
-
-
 def health_of(run: Run) -> HealthVerdict:
     """The verdict about the machine that ``run`` was measured on."""
     points = run.points

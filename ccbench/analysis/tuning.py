@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from ccbench.analysis.significance import CONFIDENCE
 from ccbench.cases.axes import AXIS, SETTINGS, WORK
 from ccbench.errors import UsageError
 from ccbench.results import Point, Run
@@ -192,13 +193,12 @@ class Rules:
 
     minimum_gain: of measured samples. minimum_printed_gain: where there is no interval, as of averages that
     another tool printed: nobody can tell their noise, and repeated runs of nccl-tests differ by several
-    percent (NVIDIA/nccl#1469, NVIDIA/nccl-tests#104), so a larger one. confidence: that all intervals of one
-    size hold together. reproducible: only choices that keep bits are advised, whatever they cost.
+    percent (NVIDIA/nccl#1469, NVIDIA/nccl-tests#104), so a larger one.
+    reproducible: only choices that keep bits are advised, whatever they cost.
     """
 
     minimum_gain: float = 0.03
     minimum_printed_gain: float = 0.10
-    confidence: float = 0.95
     reproducible: bool = False
 
 
@@ -328,7 +328,7 @@ def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _
     by_size: dict[int, dict[Choice, _Speed]] = {}
     for size, at in sorted(grouped(members, lambda timing: timing.point.size_bytes).items()):
         choices = grouped(at, lambda timing: timing.choice)
-        confidence = 1 - (1 - rules.confidence) / len(choices)
+        confidence = 1 - (1 - CONFIDENCE) / len(choices)
         by_size[size] = {}
         for choice, timings in choices.items():
             # The same choice measured several times (in several runs): rounds count as those of one.

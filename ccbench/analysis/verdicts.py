@@ -50,23 +50,18 @@ class NoVerdict(str, Enum):
 class Settings:
     """Settings of a comparison.
 
-    threshold: the least change that counts, as a fraction. confidence: of intervals, and one minus the
-    share of false findings that is let pass. undecided: share of points whose interval may be too wide before
-    the exit code says so. accepted_flags: flags that make nothing doubtful. across_machines: other devices
+    threshold: the least change that counts, as a fraction. undecided: share of points whose interval may be too wide
+    before the exit code says so. accepted_flags: flags that make nothing doubtful. across_machines: other devices
     are no reason for having no verdict. by_systems: against a model or published figures, where the spread of
     healthy systems is known, that spread counts in place of a threshold. same_bits: bits alone decide: any
-    that changed are a regression, and points whose bits are not compared not decided. draws: of the bootstrap. seed: of
-    everything that is drawn.
+    that changed are a regression, and points whose bits are not compared not decided.
     """
 
     threshold: float = DEFAULT_THRESHOLD
-    confidence: float = 0.95
     undecided: float = 0.0
     accepted_flags: frozenset[str] = frozenset()
     across_machines: bool = False
     by_systems: bool = False
-    draws: int = 1000
-    seed: int = 1
     same_bits: bool = False
 
 

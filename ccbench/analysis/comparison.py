@@ -13,7 +13,6 @@ counts. The library and its choice of algorithm may differ: what such a machine 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +50,7 @@ from ccbench.model.library.costs import MICRO
 from ccbench.model.library.intervals import regime_of
 from ccbench.results import Point, Run, open_run
 from ccbench.results.imported_runs import UNKNOWN_COLLECTIVE
-from ccbench.results.keys import POINT, WORK, grouped
+from ccbench.results.keys import POINT, WORK, Key, grouped
 from ccbench.results.loading import PREFIX
 from ccbench.results.systems import is_other_model
 from ccbench.topology.node_nics import is_other_network
@@ -245,39 +244,44 @@ def obstacle_between(
 def hardware_difference(base: Run, new: Run) -> str:
     """Words for the first part of the hardware that surely differs; empty where none does or nobody says."""
     for words, path in _HARDWARE.items():
-        left, right = (run.manifest.at("environment", *path) for run in (base, new))
-        if left is not None and right is not None and left != right:
-            return (
-                f"{words}: {plain(left, MOST_SHOWN)} in base, {plain(right, MOST_SHOWN)} in new"
-            )
+        for difference in _differences(
+            words, *(run.manifest.at("environment", *path) for run in (base, new))
+        ):
+            return difference
     priced = [
-        {point.machine for point in run.points if point.simulated and point.machine}
+        sorted({point.machine for point in run.points if point.simulated and point.machine})
         for run in (base, new)
     ]
-    if all(priced) and not priced[0] & priced[1]:
-        names = [", ".join(sorted(machines)) for machines in priced]
-        return f"simulated machine: {names[0]} in base, {names[1]} in new"
+    if all(priced) and not {*priced[0]} & {*priced[1]}:
+        return _in_either("simulated machine", *map(", ".join, priced))
     models = [sorted(run.devices) for run in (base, new)]
-    if all(models):
-        if all(is_other_model(a, b) for a in models[0] for b in models[1]):
-            return f"devices: {', '.join(models[0])} in base, {', '.join(models[1])} in new"
-        counts = [len(run.manifest.gpus) for run in (base, new)]
-        if all(counts) and counts[0] != counts[1]:
-            return f"number of devices: {counts[0]} in base, {counts[1]} in new"
+    if all(models) and all(is_other_model(a, b) for a in models[0] for b in models[1]):
+        return _in_either("devices", *map(", ".join, models))
+    counts = [len(run.manifest.gpus) for run in (base, new)]
+    if all((*models, *counts)) and counts[0] != counts[1]:
+        return _in_either("number of devices", *counts)
     return ""
+
+
+def _in_either(words: str, left: object, right: object) -> str:
+    return f"{words}: {left} in base, {right} in new"
 
 
 def notes_on(base: Run, new: Run) -> Iterator[str]:
     """One line for everything else that differs: versions of a backend's library, then the environment."""
-    versions: list[dict[str, set[str]]] = [defaultdict(set), defaultdict(set)]
-    for run, of_run in zip((base, new), versions, strict=True):
-        for point in run.points:
-            if point.backend_version:
-                of_run[point.backend].add(point.backend_version)
-    for backend in sorted(versions[0].keys() & versions[1].keys()):
-        yield from _differences(
-            backend, *(", ".join(sorted(version[backend])) for version in versions)
+    versions = [
+        grouped(
+            sorted({(point.backend, point.backend_version) for point in run.points}),
+            lambda release: release[0],
         )
+        for run in (base, new)
+    ]
+    for backend in sorted(versions[0].keys() & versions[1].keys()):
+        names = (
+            ", ".join(filter(None, (release for _, release in version[backend])))
+            for version in versions
+        )
+        yield from _differences(backend, *(name or None for name in names))
     for words, path in _TOLD.items():
         yield from _differences(
             words, *(run.manifest.at("environment", *path) for run in (base, new))
@@ -291,7 +295,7 @@ def _differences(words: str, left: Any, right: Any) -> Iterator[str]:
                 f"{words}: {key}", left.get(key, "not set"), right.get(key, "not set")
             )
     elif left is not None and right is not None and left != right:
-        yield f"{words}: {plain(left, MOST_SHOWN)} in base, {plain(right, MOST_SHOWN)} in new"
+        yield _in_either(words, plain(left, MOST_SHOWN), plain(right, MOST_SHOWN))
 
 
 def measures_launches(point: Point, published: Point) -> bool:
@@ -371,17 +375,10 @@ def middle_of(candidates: Sequence[Point], point: Point) -> tuple[Point, int]:
 
     Of those of the same algorithm and protocol, else of those left to the library, else of all.
     """
-    alike = [
-        candidate
-        for candidate in candidates
-        if (candidate.algorithm, candidate.protocol) == (point.algorithm, point.protocol)
-    ]
-    left = [
-        candidate
-        for candidate in candidates
-        if (candidate.algorithm, candidate.protocol) == ("default", "default")
-    ]
-    chosen = alike or left or candidates
+    choice = Key(("algorithm", "protocol"))
+    by_choice = grouped(candidates, choice)
+    left = by_choice.get(("default", "default"), candidates)
+    chosen = by_choice.get(choice(point), left)
     ordered = sorted(
         chosen,
         key=lambda candidate: (

@@ -23,7 +23,7 @@ from ccbench.results import Point, Run
 DRAWS = 100
 
 
-def noisy_points(run: Run, settings: Settings, draws: int = DRAWS) -> list[Point]:
+def noisy_points(run: Run, settings: Settings) -> list[Point]:
     """Return points whose rounds differ from themselves in more draws than the confidence lets pass."""
     kept, tables = [], []
     for points in by_identity(run).values():
@@ -38,7 +38,7 @@ def noisy_points(run: Run, settings: Settings, draws: int = DRAWS) -> list[Point
     random = np.random.default_rng(SEED)
     counts, places = rounds_of(medians)[:, None], np.arange(medians.shape[1])
     threshold, alarms = np.full(len(kept), settings.threshold), np.zeros(len(kept))
-    for _ in range(draws):
+    for _ in range(DRAWS):
         base, new = (
             np.where(
                 places < counts,
@@ -50,5 +50,5 @@ def noisy_points(run: Run, settings: Settings, draws: int = DRAWS) -> list[Point
             for _ in range(2)
         )
         alarms += tested(base, new).beyond(threshold)
-    noisy = alarms > (1 - CONFIDENCE) * draws
+    noisy = alarms > (1 - CONFIDENCE) * DRAWS
     return [point for point, is_noisy in zip(kept, noisy, strict=True) if is_noisy]

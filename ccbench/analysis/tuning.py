@@ -148,15 +148,10 @@ def timings_of(
     """
     # The processor is said where one name of a machine stands for several, as measured-2-cores does.
     named = [(run.manifest.machine, run.manifest.processor) for run in runs]
-    with_processor = {pair for pair in named if pair[1]}
-    several = {
-        name
-        for name in dict(named)
-        if sum(machine_name == name for machine_name, _ in with_processor) > 1
-    }
+    known = Counter(name for name, processor in {*named} if processor)
     timings = []
     for run, (name, processor) in zip(runs, named, strict=True):
-        place = ", ".join(filter(None, (name, processor))) if name in several else name
+        place = ", ".join(filter(None, (name, processor))) if known[name] > 1 else name
         for point in run.points:
             if point.is_timed and not point.emulated and point.ranks >= 2:
                 # What somebody knows to have been forced outranks what a log does not say.

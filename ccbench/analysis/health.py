@@ -89,17 +89,15 @@ def health_of(run: Run) -> HealthVerdict:
     findings = _of_cases(points)
     # One finding for each rank, with all that speaks against it.
     slow_by_pairs, pairs = _slow_pairs(matrices)
-    against = [slow_by_pairs, waited_for(timed), starved_ranks(timed)]
-    slow = sorted({rank for rank_reasons in against for rank in rank_reasons})
-    for rank in slow:
-        reasons = "; ".join(
-            rank_reasons[rank] for rank_reasons in against if rank in rank_reasons
-        )
-        findings.append(_finding("slow_rank", f"rank {rank}", reasons))
+    said = [*slow_by_pairs, *waited_for(timed), *starved_ranks(timed)]
+    slow = grouped(sorted(said, key=lambda row: row[0]), lambda row: row[0])
+    for rank, reasons in slow.items():
+        text = "; ".join(reason for _, reason in reasons)
+        findings.append(_finding("slow_rank", f"rank {rank}", text))
     findings += pairs
     # A rank that is slow explains its groups.
     for group in slow_groups(timed, partial(joined_by, run)):
-        if not set(slow) & set(group.members):
+        if not slow.keys() & {*group.members}:
             findings.append(_finding("slow_group", group.name, group.evidence))
     spreads = []
     for point in timed:
@@ -180,9 +178,9 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
     return findings
 
 
-def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Finding]]:
-    """Ranks all of whose pairs are slow, and the slow pairs without any such rank."""
-    ranks: dict[int, str] = {}
+def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[list[tuple[int, str]], list[Finding]]:
+    """Ranks all of whose pairs are slow, with evidence, and the slow pairs without any such rank."""
+    ranks: list[tuple[int, str]] = []
     missed: list[tuple[str, dict[Any, Any], str]] = []
     for matrix in (matrix for matrix in matrices if matrix.is_measured):
         cells, count = matrix.cells, matrix.first.ranks
@@ -198,7 +196,7 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
             others = without if len(without) else with_it
             ratio = format_ratio(with_it.seconds.median() / others.seconds.median())
             text = f"its pairs take {ratio} as long as others ({_what(matrix)})"
-            ranks[rank] = f"{ranks[rank]}; {text}" if rank in ranks else text
+            ranks.append((rank, text))
         # A pair must be slow both for its class of links and among all pairs.
         odd = high_outliers([*cells.ratio.map(math.log)], math.log1p(MISS))
         misses = matrix.misses
@@ -206,7 +204,8 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
             usual = f"the usual time of {miss['link_class'] or 'all pairs'}"
             text = f"{miss['ratio']:.2f} times {usual} ({_what(matrix)})"
             missed.append((matrix.first.backend, miss, text))
-    kept = [row for row in missed if not {row[1]["source"], row[1]["target"]} & ranks.keys()]
+    slow = {rank for rank, _ in ranks}
+    kept = [row for row in missed if not {row[1]["source"], row[1]["target"]} & slow]
     pairs = [*grouped(kept, lambda row: (row[0], row[1]["name"])).values()]
     pairs.sort(key=lambda rows: -max(miss["ratio"] for _, miss, _ in rows))
     return ranks, [

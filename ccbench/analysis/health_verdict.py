@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 
 from ccbench.findings import Finding
+from ccbench.results.keys import grouped
 
 UNSTABLE = "unstable"
 """Kind of a finding that blames nobody."""
@@ -40,11 +41,9 @@ class HealthVerdict:
     def lines(self) -> list[str]:
         """The verdict and what is to blame, a line for each finding, then the evidence."""
         # Every kind of finding with the ranks, pairs, groups, devices or cases that it names.
-        blamed: dict[str, list[str]] = defaultdict(list)
-        for finding in self.findings:
-            blamed[title(finding.kind)] += finding.devices
         texts = []
-        for heading, names in blamed.items():
+        for heading, findings in grouped(self.findings, lambda each: title(each.kind)).items():
+            names = [*chain.from_iterable(finding.devices for finding in findings)]
             text = f"{heading}: {', '.join(names[:MOST_BLAMED])}" if names else heading
             texts.append(text + (" and more" if len(names) > MOST_BLAMED else ""))
         reason = f" ({self.doubt})" if self.doubt else ""

@@ -213,12 +213,12 @@ def flagged_devices(
 
     cases: of each its flags and the text of its readings. flags: those that count.
     """
-    counts: Counter[tuple[str, str]] = Counter()
-    for case_flags, readings in cases:
-        for flag in set(case_flags) & set(flags):
-            counts.update(
-                (flag, device) for device in devices_with(readings, flag) or [UNNAMED]
-            )
+    counts = Counter(
+        (flag, device)
+        for case_flags, readings in cases
+        for flag in {*case_flags} & {*flags}
+        for device in devices_with(readings, flag) or [UNNAMED]
+    )
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [(flag, device, count) for (flag, device), count in ordered]
 
@@ -254,22 +254,8 @@ STARVED = 0.75
 """Of the processor time of every other rank: a rank that gets less is not given what they are."""
 
 
-@dataclass(frozen=True)
-class _Blamed:
-    """A rank that most cases of a team speak against. cases: of how many; against: those that do."""
-
-    team: str
-    rank: int
-    against: tuple[Point, ...]
-    cases: int
-
-    @property
-    def share(self) -> str:
-        return f"{len(self.against)} of {self.cases} collectives on {self.team}"
-
-
-def waited_for(timed: Sequence[Point]) -> dict[int, str]:
-    """Ranks that the others wait for, one of a team at most, each with the evidence."""
+def waited_for(timed: Sequence[Point]) -> Iterator[tuple[int, str]]:
+    """Yield ranks that the others wait for, one of a team at most, each with the evidence."""
 
     def waits_least(point: Point) -> tuple[int, ...]:
         waits, rank = sorted(point.rank_waiting), point.slowest_rank
@@ -288,12 +274,12 @@ def waited_for(timed: Sequence[Point]) -> dict[int, str]:
         return (rank,) if waits[1] - waits[0] >= least else ()
 
     telling = [point for point in timed if (point.median_seconds or 0.0) >= TELLING_SECONDS]
-    blamed = _blamed(telling, waits_least, CHANCE)
-    return _joined((late.rank, f"the others wait for it in {late.share}") for late in blamed)
+    for rank, _, share in _blamed(telling, waits_least, CHANCE):
+        yield rank, f"the others wait for it in {share}"
 
 
-def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
-    """Ranks that get less processor time than all others, less than half of a team, each with the evidence.
+def starved_ranks(timed: Sequence[Point]) -> Iterator[tuple[int, str]]:
+    """Yield ranks that get less processor time than all others, less than half of a team, each with the evidence.
 
     What other programs took is no rank's fault.
     """
@@ -303,33 +289,23 @@ def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
         for polled in timed
         if capabilities_of(polled.backend).polls and Flag.STEAL not in polled.flags
     ]
-    texts = []
-    for starved in _blamed(polling, _gets_least):
+    for starved, against, share in _blamed(polling, _gets_least):
         # A rank's processor time over the least that a rank gets that does not lack it.
         ratios = []
-        for point in starved.against:
+        for point in against:
             shares, lacking = _could_run(point), _gets_least(point)
             least = min(share for rank, share in enumerate(shares) if rank not in lacking)
-            ratios.append(shares[starved.rank] / least)
-        text = (
-            f"it gets {median(ratios):.0%} of the next one's processor time in {starved.share}"
+            ratios.append(shares[starved] / least)
+        yield (
+            starved,
+            f"it gets {median(ratios):.0%} of the next one's processor time in {share}",
         )
-        texts.append((starved.rank, text))
-    return _joined(texts)
-
-
-def _joined(named: Iterable[tuple[int, str]]) -> dict[int, str]:
-    """All that speaks against each rank."""
-    texts: dict[int, str] = {}
-    for rank, text in named:
-        texts[rank] = f"{texts[rank]}; {text}" if rank in texts else text
-    return texts
 
 
 def _blamed(
     timed: Sequence[Point], of_case: Callable[[Point], tuple[int, ...]], chance: float = 1.0
-) -> Iterator[_Blamed]:
-    """Of each team the ranks that ``of_case`` gives for most of the cases that decide, if many do.
+) -> Iterator[tuple[int, Sequence[Point], str]]:
+    """Yield ranks that ``of_case`` gives for most of the cases of a team that decide, with these and their share.
 
     of_case: the ranks that one case speaks against. chance: how likely ranks that are all alike may be to
     give one of them as many cases.
@@ -349,13 +325,13 @@ def _blamed(
         if decided < max(FEWEST_DECIDED, len(cases) / 2):
             continue
         for rank in sorted({rank for _, ranks in ranks_of for rank in ranks}):
-            against = tuple(point for point, ranks in ranks_of if rank in ranks)
+            against = [point for point, ranks in ranks_of if rank in ranks]
             if (
                 len(against) >= DECIDED * decided
                 and chance_of_most(len(against), decided, size) <= chance
             ):
                 team = f"{backend} with {size} ranks" if sizes[backend] > 1 else backend
-                yield _Blamed(team, rank, against, len(cases))
+                yield rank, against, f"{len(against)} of {len(cases)} collectives on {team}"
 
 
 def _is_loaded(point: Point) -> bool:

@@ -537,14 +537,9 @@ def _compared(
         if old and now and old.status is now.status is Status.UNSUPPORTED:
             left_out += 1
             continue
-        result = _undecided(old, now, settings, of_model)
         obstacle = obstacle_between(old, now, settings, hardware, of_model)
-        if obstacle:
-            result = replace(result, cause=obstacle[0], reason=obstacle[1])
-            if obstacle[0] is NoVerdict.OTHER_MACHINE:
-                result = replace(result, ratio=None)
-        elif old and now:
-            result = replace(result, reason=words)
+        result = _undecided(old, now, obstacle or (None, words), settings, of_model)
+        if old and now and not obstacle:
             if enough_rounds(len(old.rounds), len(now.rounds)):
                 testable[len(results)] = old.rounds, now.rounds
             else:
@@ -604,9 +599,13 @@ def _as_predicted(point: Point) -> Point:
 
 
 def _undecided(
-    base: Side | None, new: Side | None, settings: Settings, of_model: bool
+    base: Side | None,
+    new: Side | None,
+    why: tuple[NoVerdict | None, str],
+    settings: Settings,
+    of_model: bool,
 ) -> Comparison:
-    """Return the comparison before any verdict."""
+    """Return the comparison before any test. why: cause and reason of having no verdict, or words about the pair."""
     sides = [side for side in (new, base) if side]
     pair = [side.points[0] for side in reversed(sides)]
     point, threshold = pair[-1], settings.threshold
@@ -617,13 +616,16 @@ def _undecided(
         spread = (high / predicted) ** (1.0 if of_model else TWO_SYSTEMS)
         threshold = min(spread, BROKEN_FROM[regime_of(point.size_bytes)]) - 1
     old_seconds, seconds = (side.seconds if side else None for side in (base, new))
+    is_other = why[0] is NoVerdict.OTHER_MACHINE
+    ratio = seconds / old_seconds if seconds and old_seconds and not is_other else None
     return Comparison(
         point,
         Verdict.NONE,
         threshold,
+        *why,
         base_seconds=old_seconds,
         new_seconds=seconds,
-        ratio=seconds / old_seconds if seconds and old_seconds else None,
+        ratio=ratio,
         base_rounds=len(base.rounds) if base else 0,
         new_rounds=len(new.rounds) if new else 0,
         wrong=new is not None and new.status is Status.WRONG,

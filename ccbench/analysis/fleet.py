@@ -316,13 +316,7 @@ def fleet_of(
         if sum(row.times for row in slow if cause.touches(row.seen)) == 1
     )
     causes = tuple(cause for cause in causes if cause not in once) + lost_links
-    # Of each node why the first of its groups without a time has none.
-    reasons = {
-        node: observation.detail
-        for observation in reversed(observations)
-        if observation.seconds is None
-        for node in observation.nodes
-    }
+    reasons = reasons_of(observations)
     findings = list(_blaming(lost, causes, slow, reasons, names))
     either_of = [(some, "each of them explains what was slow") for some in unknown]
     either_of += [
@@ -357,6 +351,16 @@ def fleet_of(
         tuple(racks),
         tuple(judged),
     )
+
+
+def reasons_of(observations: Sequence[GroupTime]) -> dict[int, str]:
+    """Return of each node why the first of its groups without a time has none."""
+    return {
+        node: observation.detail
+        for observation in reversed(observations)
+        if observation.seconds is None
+        for node in observation.nodes
+    }
 
 
 def _blaming(

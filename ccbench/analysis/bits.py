@@ -351,16 +351,18 @@ def reproducible_cases(runs: Iterable[Run]) -> frozenset[str]:
         classes: list[list[BitRow]] = []
         for row in alike:
             bits = row.point.result_bits
-            same = (
-                group
-                for group in classes
-                if differing_share(group[0].point.result_bits, bits) == 0
+            alike_bits = next(
+                (
+                    group
+                    for group in classes
+                    if differing_share(group[0].point.result_bits, bits) == 0
+                ),
+                None,
             )
-            group = next(same, None)
-            if group is None:
+            if alike_bits is None:
                 classes.append([row])
             else:
-                group.append(row)
+                alike_bits.append(row)
         best = min(classes, key=cost)
         kept |= {point.case_id for row in best for point in row.points}
     return frozenset(kept)

@@ -13,7 +13,6 @@ counts. The library and its choice of algorithm may differ: what such a machine 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,12 +22,13 @@ import numpy as np
 
 from ccbench.analysis.bits import changed_share, not_compared
 from ccbench.analysis.significance import (
+    CONFIDENCE,
+    ROUNDS_NEEDED,
     Rounds,
     as_pairs,
     enough_rounds,
     ratio_intervals,
     round_medians,
-    rounds_needed,
     tested,
 )
 from ccbench.analysis.speed_verdict import BROKEN_FROM, speed_verdicts
@@ -50,11 +50,11 @@ from ccbench.model.library.costs import MICRO
 from ccbench.model.library.intervals import regime_of
 from ccbench.results import Point, Run, open_run
 from ccbench.results.imported_runs import UNKNOWN_COLLECTIVE
-from ccbench.results.keys import POINT, WORK, grouped
+from ccbench.results.keys import POINT, WORK, Key, grouped
 from ccbench.results.loading import PREFIX
 from ccbench.results.systems import is_other_model
 from ccbench.topology.node_nics import is_other_network
-from ccbench.units import format_change, format_size, plural, shown, suggestion
+from ccbench.units import format_change, format_size, plain, plural, shown, suggestion
 
 BY_RATIO_ALONE = (
     "printed averages: the ratio against the threshold, nothing is known of their spread"
@@ -118,19 +118,27 @@ Face = tuple[Sequence[Point], Sequence[Point], str]
 class Side:
     """One run's share of a point; of logs imported together, from several of their points.
 
-    rounds: samples by round; each printed average of an imported log is a round of its own. seconds: the
-    run's median, the median of several. averages: no samples are known.
+    points: those that count. rounds: samples by round; each printed average of an imported log is a round of its
+    own. seconds: the run's median, the median of several.
     """
 
-    status: Status
-    detail: str
+    points: Sequence[Point]
     rounds: Rounds
     seconds: float | None
-    averages: bool
-    imported: bool
-    simulated: bool
-    beats_bound: bool
-    flags: frozenset[str]
+
+    @property
+    def status(self) -> Status:
+        """How the case ended."""
+        return self.points[0].status
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """Flags of any of the points."""
+        return frozenset(flag for point in self.points for flag in point.flags)
+
+    def any_is(self, name: str) -> bool:
+        """Return whether that property holds for any of the points."""
+        return any(getattr(point, name) for point in self.points)
 
 
 def as_run(run: Run | Path | str) -> Run:
@@ -148,32 +156,23 @@ def side_of(points: Sequence[Point]) -> Side:
     chosen: Sequence[Point] = points
     for status in (Status.OK, Status.WRONG):
         chosen = [point for point in points if point.status is status] or chosen
-    first = chosen[0]
     timed = [
         point
         for point in chosen
-        if first.status is Status.OK and point.median_seconds is not None
+        if point.status is Status.OK and point.median_seconds is not None
     ]
-    return Side(
-        status=first.status,
-        detail=first.detail,
-        rounds=[
-            one_round
-            for point in timed
-            for one_round in point.rounds or [np.array([point.median_seconds])]
-        ],
-        seconds=float(np.median([point.median_seconds for point in timed])) if timed else None,
-        averages=any(not len(point.samples_seconds) for point in timed),
-        imported=any(point.imported for point in chosen),
-        simulated=any(point.simulated for point in chosen),
-        beats_bound=any(point.beats_bound for point in chosen),
-        flags=frozenset(flag for point in chosen for flag in point.flags),
-    )
+    rounds = [
+        one_round
+        for point in timed
+        for one_round in point.rounds or [np.array([point.median_seconds])]
+    ]
+    medians = [point.median_seconds or 0.0 for point in timed]
+    return Side(chosen, rounds, float(np.median(medians)) if medians else None)
 
 
 def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
     """An obstacle to comparing one side with anything, None without one; ``name`` is base or new."""
-    detail = f": {side.detail}" if side.detail else ""
+    detail = f": {side.points[0].detail}" if side.points[0].detail else ""
     if side.status is Status.WRONG:
         return NoVerdict.WRONG, f"{name} gave wrong results{detail}"
     if side.status is not Status.OK:
@@ -183,7 +182,7 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
             NoVerdict.EMULATED,
             f"{name} was emulated: its times say nothing about any device",
         )
-    if side.beats_bound:
+    if side.any_is("beats_bound"):
         return (
             NoVerdict.BEATS_BOUND,
             f"{name} is faster than its bound: one of the two is wrong",
@@ -209,16 +208,28 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
     return None
 
 
-def obstacle_between(base: Side, new: Side, settings: Settings) -> Obstacle | None:
-    """An obstacle to comparing two sides with each other, None without one."""
+def obstacle_between(
+    base: Side | None, new: Side | None, settings: Settings, hardware: str, of_model: bool
+) -> Obstacle | None:
+    """An obstacle to comparing two sides with each other, None without one.
+
+    hardware: words for other hardware. of_model: the base is predictions.
+    """
+    if base is None:
+        missing = "no prediction was made" if of_model else "the base has no such point"
+        return NoVerdict.MISSING_IN_BASE, missing
+    if new is None:
+        return NoVerdict.MISSING_IN_NEW, "the new run has no such point"
+    if hardware and base.status is new.status is Status.OK:
+        return NoVerdict.OTHER_MACHINE, f"other machine, {hardware}"
     # Wrong results of the new run come first.
     for side, name in ((new, "new"), (base, "base")):
-        obstacle = obstacle_of(side, name, settings)
-        if obstacle:
+        if obstacle := obstacle_of(side, name, settings):
             return obstacle
-    if base.simulated != new.simulated:
-        computed = "base" if base.simulated else "new"
-        return NoVerdict.SIMULATED, f"{computed} was computed from a model, the other measured"
+    computed = [side.any_is("simulated") for side in (base, new)]
+    if computed[0] != computed[1]:
+        name = "base" if computed[0] else "new"
+        return NoVerdict.SIMULATED, f"{name} was computed from a model, the other measured"
     # Of one arrangement (two ranks on one core) times are comparable, of two they are not.
     odd = sorted((base.flags ^ new.flags) - settings.accepted_flags)
     if odd:
@@ -233,37 +244,44 @@ def obstacle_between(base: Side, new: Side, settings: Settings) -> Obstacle | No
 def hardware_difference(base: Run, new: Run) -> str:
     """Words for the first part of the hardware that surely differs; empty where none does or nobody says."""
     for words, path in _HARDWARE.items():
-        left, right = (run.manifest.at("environment", *path) for run in (base, new))
-        if left is not None and right is not None and left != right:
-            return f"{words}: {_short(left)} in base, {_short(right)} in new"
+        for difference in _differences(
+            words, *(run.manifest.at("environment", *path) for run in (base, new))
+        ):
+            return difference
     priced = [
-        {point.machine for point in run.points if point.simulated and point.machine}
+        sorted({point.machine for point in run.points if point.simulated and point.machine})
         for run in (base, new)
     ]
-    if all(priced) and not priced[0] & priced[1]:
-        names = [", ".join(sorted(machines)) for machines in priced]
-        return f"simulated machine: {names[0]} in base, {names[1]} in new"
+    if all(priced) and not {*priced[0]} & {*priced[1]}:
+        return _in_either("simulated machine", *map(", ".join, priced))
     models = [sorted(run.devices) for run in (base, new)]
-    if all(models):
-        if all(is_other_model(a, b) for a in models[0] for b in models[1]):
-            return f"devices: {', '.join(models[0])} in base, {', '.join(models[1])} in new"
-        counts = [len(run.manifest.gpus) for run in (base, new)]
-        if all(counts) and counts[0] != counts[1]:
-            return f"number of devices: {counts[0]} in base, {counts[1]} in new"
+    if all(models) and all(is_other_model(a, b) for a in models[0] for b in models[1]):
+        return _in_either("devices", *map(", ".join, models))
+    counts = [len(run.manifest.gpus) for run in (base, new)]
+    if all((*models, *counts)) and counts[0] != counts[1]:
+        return _in_either("number of devices", *counts)
     return ""
+
+
+def _in_either(words: str, left: object, right: object) -> str:
+    return f"{words}: {left} in base, {right} in new"
 
 
 def notes_on(base: Run, new: Run) -> Iterator[str]:
     """One line for everything else that differs: versions of a backend's library, then the environment."""
-    versions: list[dict[str, set[str]]] = [defaultdict(set), defaultdict(set)]
-    for run, of_run in zip((base, new), versions, strict=True):
-        for point in run.points:
-            if point.backend_version:
-                of_run[point.backend].add(point.backend_version)
-    for backend in sorted(versions[0].keys() & versions[1].keys()):
-        yield from _differences(
-            backend, *(", ".join(sorted(version[backend])) for version in versions)
+    versions = [
+        grouped(
+            sorted({(point.backend, point.backend_version) for point in run.points}),
+            lambda release: release[0],
         )
+        for run in (base, new)
+    ]
+    for backend in sorted(versions[0].keys() & versions[1].keys()):
+        names = (
+            ", ".join(filter(None, (release for _, release in version[backend])))
+            for version in versions
+        )
+        yield from _differences(backend, *(name or None for name in names))
     for words, path in _TOLD.items():
         yield from _differences(
             words, *(run.manifest.at("environment", *path) for run in (base, new))
@@ -277,12 +295,7 @@ def _differences(words: str, left: Any, right: Any) -> Iterator[str]:
                 f"{words}: {key}", left.get(key, "not set"), right.get(key, "not set")
             )
     elif left is not None and right is not None and left != right:
-        yield f"{words}: {_short(left)} in base, {_short(right)} in new"
-
-
-def _short(value: Any) -> str:
-    text = "".join(letter if letter.isprintable() else "?" for letter in str(value))
-    return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
+        yield _in_either(words, plain(left, MOST_SHOWN), plain(right, MOST_SHOWN))
 
 
 def measures_launches(point: Point, published: Point) -> bool:
@@ -362,17 +375,10 @@ def middle_of(candidates: Sequence[Point], point: Point) -> tuple[Point, int]:
 
     Of those of the same algorithm and protocol, else of those left to the library, else of all.
     """
-    alike = [
-        candidate
-        for candidate in candidates
-        if (candidate.algorithm, candidate.protocol) == (point.algorithm, point.protocol)
-    ]
-    left = [
-        candidate
-        for candidate in candidates
-        if (candidate.algorithm, candidate.protocol) == ("default", "default")
-    ]
-    chosen = alike or left or candidates
+    choice = Key(("algorithm", "protocol"))
+    by_choice = grouped(candidates, choice)
+    left = by_choice.get(("default", "default"), candidates)
+    chosen = by_choice.get(choice(point), left)
     ordered = sorted(
         chosen,
         key=lambda candidate: (
@@ -406,25 +412,20 @@ def compare(
     published = str(base.path).startswith(PREFIX)
     settings = settings or (BY_SYSTEMS if published else Settings())
     hardware = "" if settings.across_machines else hardware_difference(base, new)
-    words = ""
+    notes, unlike = list[str](), list[Point]()
     if published:
-        every = facing_published(base, by_identity(new).values())
-        unlike = [
-            face[1][0]
-            for face in every
-            if face[0] and measures_launches(face[1][0], face[0][0])
-        ]
-        faces = [
-            face
-            for face in every
-            if not (face[0] and measures_launches(face[1][0], face[0][0]))
-        ]
+        faces = list[Face]()
+        for face in facing_published(base, by_identity(new).values()):
+            if face[0] and measures_launches(face[1][0], face[0][0]):
+                unlike.append(face[1][0])
+            else:
+                faces.append(face)
     else:
-        faces, unlike = facing(by_identity(base), by_identity(new)), []
+        faces = facing(by_identity(base), by_identity(new))
         if not any(old and now for old, now, _ in faces):
             faces, words = _along_one_axis(base, new)
-    results, left_out = _verdicts(faces, settings, hardware)
-    notes = [*base.problems, *new.problems, *filter(None, [words]), *notes_on(base, new)]
+            notes.append(words)
+    notes += notes_on(base, new)
     if unlike:
         least, most = (
             format_size(of(point.size_bytes for point in unlike)) for of in (min, max)
@@ -434,23 +435,12 @@ def compare(
             "GPUs, which takes longer than what is published; take --processes per_gpu or mode graph"
         )
     # Imports of several logs hold points several times.
-    several = sum(
-        len(old_points) > 1 or len(new_points) > 1 for old_points, new_points, _ in faces
-    )
-    if several:
+    if several := sum(max(len(old), len(now)) > 1 for old, now, _ in faces):
         notes.append(
             f"{several} points were measured several times in a run; each time counts as a round"
         )
-    return Compared(
-        str(base.path),
-        str(new.path),
-        settings,
-        results,
-        tuple(notes),
-        _left_out(left_out),
-        unread=len(base.problems) + len(new.problems),
-        own=speed_verdicts(new) if settings.by_systems else (),
-    )
+    names = str(base.path), str(new.path)
+    return _compared(names, (base, new), faces, settings, notes, hardware=hardware)
 
 
 def _along_one_axis(base: Run, new: Run) -> tuple[list[Face], str]:
@@ -499,9 +489,7 @@ def compare_by(
     )
     new = [side for side in sides if side != first]
     faces = [face for value in new for face in facing(sides[first], sides[value])]
-    settings = settings or Settings()
     in_turn = axis.name == VARIANT or bool(run.manifest.text("options", "vary"))
-    results, left_out = _verdicts(faces, settings, in_turn=in_turn)
     versions = {
         value: {point.backend_version for point in members} for value, members in values.items()
     }
@@ -512,15 +500,8 @@ def compare_by(
     ]
     if in_turn and run.manifest.at("suite", "sampling", "start_ranks") == "once":
         notes.append(STARTED_ONCE)
-    return Compared(
-        f"{run.path}, {axis.name} {first}",
-        ", ".join(new),
-        settings,
-        results,
-        (*run.problems, *notes),
-        _left_out(left_out),
-        unread=len(run.problems),
-    )
+    names = f"{run.path}, {axis.name} {first}", ", ".join(new)
+    return _compared(names, (run,), faces, settings or Settings(), notes, in_turn=in_turn)
 
 
 Cases = Mapping[tuple[object, ...], Sequence[Point]]
@@ -533,20 +514,21 @@ def facing(olds: Cases, news: Cases) -> list[Face]:
     ]
 
 
-def _verdicts(
+def _compared(
+    names: tuple[str, str],
+    runs: Sequence[Run],
     faces: Sequence[Face],
     settings: Settings,
+    notes: Iterable[str] = (),
     hardware: str = "",
     in_turn: bool = False,
-    of_model: bool = False,
-) -> tuple[tuple[Comparison, ...], int]:
-    """Return a verdict on each pair, and how many neither side supports.
+) -> Compared:
+    """Return a verdict on each of ``faces``, points of ``runs``, of which the last is the new one.
 
-    hardware: words for other hardware. in_turn: rounds of both sides were measured one right after the other.
-    of_model: the base is predictions.
+    names: of base and new. hardware: words for other hardware. in_turn: rounds of both sides were measured one right
+    after the other.
     """
-    # Of two systems each may be off.
-    spread = 1.0 if of_model else TWO_SYSTEMS
+    of_model = names[0] == MODEL
     results: list[Comparison] = []
     testable: dict[int, tuple[Rounds, Rounds]] = {}
     left_out = 0
@@ -555,43 +537,28 @@ def _verdicts(
         if old and now and old.status is now.status is Status.UNSUPPORTED:
             left_out += 1
             continue
-        result = _undecided((new_points or old_points)[0], old, now, settings, spread)
-        if old_points and new_points:
-            pair = old_points[0], new_points[0]
-            result = replace(
-                result, changed_bits=changed_share(*pair), bits_reason=not_compared(*pair)
-            )
-        if old is None:
-            missing = "no prediction was made"
-            reason = missing if of_model else "the base has no such point"
-            result = replace(result, cause=NoVerdict.MISSING_IN_BASE, reason=reason)
-        elif now is None:
-            result = replace(
-                result, cause=NoVerdict.MISSING_IN_NEW, reason="the new run has no such point"
-            )
-        elif hardware and old.status is now.status is Status.OK:
-            result = replace(
-                result, cause=NoVerdict.OTHER_MACHINE, reason=f"other machine, {hardware}"
-            )
-        elif obstacle := obstacle_between(old, now, settings):
-            ratio = now.seconds / old.seconds if now.seconds and old.seconds else None
-            result = replace(result, cause=obstacle[0], reason=obstacle[1], ratio=ratio)
-        else:
-            result = replace(
-                result, ratio=(now.seconds or 0.0) / (old.seconds or 1.0), reason=words
-            )
-            if enough_rounds(len(old.rounds), len(now.rounds), settings.confidence):
+        obstacle = obstacle_between(old, now, settings, hardware, of_model)
+        result = _undecided(old, now, obstacle or (None, words), settings, of_model)
+        if old and now and not obstacle:
+            if enough_rounds(len(old.rounds), len(now.rounds)):
                 testable[len(results)] = old.rounds, now.rounds
             else:
-                result = _without_test(result, old, now, settings)
+                result = _without_test(result, old, now)
         results.append(result)
     # The correction for many points is over all that are tested.
-    tests = _by_test(
-        [results[place] for place in testable], list(testable.values()), settings, in_turn
-    )
+    tests = _by_test([results[place] for place in testable], list(testable.values()), in_turn)
     for place, result in zip(testable, tests, strict=True):
         results[place] = result
-    return tuple(_decided(result, settings) for result in results), left_out
+    problems = [problem for run in runs for problem in run.problems]
+    return Compared(
+        *names,
+        settings,
+        tuple(_decided(result, settings) for result in results),
+        (*problems, *notes),
+        (f"{left_out} points are not supported and left out",) if left_out else (),
+        unread=len(problems),
+        own=speed_verdicts(runs[-1]) if settings.by_systems else (),
+    )
 
 
 def _decided(comparison: Comparison, settings: Settings) -> Comparison:
@@ -603,12 +570,7 @@ def _decided(comparison: Comparison, settings: Settings) -> Comparison:
         return comparison
     most = format_change(comparison.threshold)
     reason = f"inside what healthy systems differ by, {most} here: too wide to decide about {format_change(ratio - 1)}"
-    return replace(
-        comparison,
-        verdict=Verdict.NONE,
-        cause=NoVerdict.TOO_WIDE,
-        reason=joined(comparison.reason, reason),
-    )
+    return comparison.but(Verdict.NONE, NoVerdict.TOO_WIDE, reason)
 
 
 def compare_with_model(run: Run | Path | str, settings: Settings | None = None) -> Compared:
@@ -616,23 +578,12 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
 
     Raises RunFolderError where there is no such run.
     """
-    settings = settings or BY_SYSTEMS
     run = as_run(run)
     faces: list[Face] = [
         ([_as_predicted(point) for point in points if point.predicted_seconds], points, "")
         for points in by_identity(run).values()
     ]
-    results, left_out = _verdicts(faces, settings, of_model=True)
-    return Compared(
-        MODEL,
-        str(run.path),
-        settings,
-        results,
-        run.problems,
-        _left_out(left_out),
-        unread=len(run.problems),
-        own=speed_verdicts(run) if settings.by_systems else (),
-    )
+    return _compared((MODEL, str(run.path)), (run,), faces, settings or BY_SYSTEMS)
 
 
 def _as_predicted(point: Point) -> Point:
@@ -647,50 +598,54 @@ def _as_predicted(point: Point) -> Point:
     )
 
 
-def _left_out(count: int) -> tuple[str, ...]:
-    return (f"{count} points are not supported and left out",) if count else ()
-
-
 def _undecided(
-    point: Point, base: Side | None, new: Side | None, settings: Settings, spread: float
+    base: Side | None,
+    new: Side | None,
+    why: tuple[NoVerdict | None, str],
+    settings: Settings,
+    of_model: bool,
 ) -> Comparison:
-    """Return the comparison before any verdict; ``spread``: how many times as widely as one system two differ."""
-    threshold = settings.threshold
+    """Return the comparison before any test. why: cause and reason of having no verdict, or words about the pair."""
+    sides = [side for side in (new, base) if side]
+    pair = [side.points[0] for side in reversed(sides)]
+    point, threshold = pair[-1], settings.threshold
     high, predicted = point.predicted_high_95_seconds, point.predicted_seconds
     if settings.by_systems and high and predicted:
-        # No healthy system is as far off as what is called broken, however few are known.
-        most = BROKEN_FROM[regime_of(point.size_bytes)]
-        threshold = min((high / predicted) ** spread, most) - 1
-    times = [None if side is None else side.seconds for side in (base, new)]
+        # Of two systems each may be off. No healthy system is as far off as what is called broken, however few
+        # are known.
+        spread = (high / predicted) ** (1.0 if of_model else TWO_SYSTEMS)
+        threshold = min(spread, BROKEN_FROM[regime_of(point.size_bytes)]) - 1
+    old_seconds, seconds = (side.seconds if side else None for side in (base, new))
+    is_other = why[0] is NoVerdict.OTHER_MACHINE
+    ratio = seconds / old_seconds if seconds and old_seconds and not is_other else None
     return Comparison(
         point,
         Verdict.NONE,
         threshold,
-        base_seconds=times[0],
-        new_seconds=times[1],
+        *why,
+        base_seconds=old_seconds,
+        new_seconds=seconds,
+        ratio=ratio,
         base_rounds=len(base.rounds) if base else 0,
         new_rounds=len(new.rounds) if new else 0,
         wrong=new is not None and new.status is Status.WRONG,
+        changed_bits=changed_share(*pair) if len(pair) == 2 else None,
+        bits_reason=not_compared(*pair) if len(pair) == 2 else "",
     )
 
 
-def _without_test(
-    comparison: Comparison, base: Side, new: Side, settings: Settings
-) -> Comparison:
+def _without_test(comparison: Comparison, base: Side, new: Side) -> Comparison:
     """Of too few rounds: none of a measured point, the ratio's alone of what another tool printed."""
-    if base.averages or new.averages or (base.imported and new.imported):
+    sides = base, new
+    printed = any(not len(point.samples_seconds) for side in sides for point in side.points)
+    if printed or all(side.any_is("imported") for side in sides):
         verdict = by_ratio(comparison.ratio or 1.0, comparison.threshold)
-        return replace(
-            comparison, verdict=verdict, reason=joined(comparison.reason, BY_RATIO_ALONE)
-        )
-    needed = rounds_needed(settings.confidence)
+        return comparison.but(verdict, None, BY_RATIO_ALONE)
     reason = (
         f"{comparison.base_rounds} rounds against {comparison.new_rounds} cannot show a change at "
-        f"{settings.confidence:.4g}; {needed} against {needed} can"
+        f"{CONFIDENCE:.4g}; {ROUNDS_NEEDED} against {ROUNDS_NEEDED} can"
     )
-    return replace(
-        comparison, cause=NoVerdict.TOO_FEW_ROUNDS, reason=joined(comparison.reason, reason)
-    )
+    return comparison.but(Verdict.NONE, NoVerdict.TOO_FEW_ROUNDS, reason)
 
 
 def by_ratio(ratio: float, threshold: float) -> Verdict:
@@ -703,7 +658,6 @@ def by_ratio(ratio: float, threshold: float) -> Verdict:
 def _by_test(
     undecided: Sequence[Comparison],
     rounds: Sequence[tuple[Rounds, Rounds]],
-    settings: Settings,
     in_turn: bool,
 ) -> Iterator[Comparison]:
     if not undecided:
@@ -712,17 +666,17 @@ def _by_test(
     middles = [np.nanmedian(side, axis=1) for side in (base, new)]
     pairs = None
     if in_turn:
-        base, new, pairs = as_pairs(base, new, settings.confidence)
-    test = tested(base, new, settings.confidence, pairs)
-    lows, highs = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
+        base, new, pairs = as_pairs(base, new)
+    test = tested(base, new, pairs)
+    lows, highs = ratio_intervals(base, new)
     thresholds = np.array([comparison.threshold for comparison in undecided])
     beyond, kept_back = test.beyond(thresholds), test.kept_back(thresholds)
-    for place, plain in enumerate(undecided):
+    for place, untested in enumerate(undecided):
         ratio = float(test.ratio[place])
         # Of few values the median of the replicates is not always the median itself.
         low, high = min(float(lows[place]), ratio), max(float(highs[place]), ratio)
         comparison = replace(
-            plain,
+            untested,
             base_seconds=float(middles[0][place]),
             new_seconds=float(middles[1][place]),
             ratio=ratio,
@@ -733,22 +687,17 @@ def _by_test(
             in_pairs=pairs is not None and bool(pairs[place]),
         )
         if beyond[place]:
-            comparison = replace(
-                comparison, verdict=Verdict.SLOWER if ratio > 1 else Verdict.FASTER
-            )
+            yield comparison.but(Verdict.SLOWER if ratio > 1 else Verdict.FASTER)
         elif within(low, high, comparison.threshold):
-            comparison = replace(comparison, verdict=Verdict.SAME)
+            yield comparison.but(Verdict.SAME)
         else:
             among_many = (
                 f"{format_change(ratio - 1)}: as the only point a change, but one among {len(undecided)} is "
                 f"found by chance too easily (p {comparison.p_value:.2g}, corrected for their number, is above "
-                f"{1 - settings.confidence:.2g}); more rounds show it, or runs of fewer points (--only)"
+                f"{1 - CONFIDENCE:.2g}); more rounds show it, or runs of fewer points (--only)"
             )
             why = among_many if kept_back[place] else too_wide(comparison.threshold, low, high)
-            comparison = replace(
-                comparison, cause=NoVerdict.TOO_WIDE, reason=joined(comparison.reason, why)
-            )
-        yield comparison
+            yield comparison.but(Verdict.NONE, NoVerdict.TOO_WIDE, why)
 
 
 def within(low: float, high: float, threshold: float) -> bool:
@@ -760,8 +709,3 @@ def too_wide(threshold: float, low: float, high: float) -> str:
     """A sentence about what the interval leaves open."""
     span = f"between {format_change(low - 1)} and {format_change(high - 1)}"
     return f"{span}: neither a change by {100 * threshold:.3g} % nor the lack of one is shown"
-
-
-def joined(*parts: str) -> str:
-    """Reasons in one line."""
-    return "; ".join(part for part in parts if part)

@@ -13,7 +13,7 @@ Träff, W. D. Gropp and R. Thakur, "Self-Consistent MPI Performance Guidelines",
 from __future__ import annotations
 
 import shlex
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -359,22 +359,21 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
 def flagged_cases(points: Points) -> Iterator[Finding]:
     """Cases with a flag, the most frequent flag first; loopback and emulation have findings of their own."""
     ok = [point for point in points if point.status == Status.OK]
-    flagged: dict[str, list[Point]] = defaultdict(list)
-    for point in ok:
-        for flag in point.flags:
-            # It comes of the load that is flagged as well: a second finding about that would say no more.
-            if (
-                flag not in (Flag.OTHER_LOAD, Flag.STEAL)
-                or Flag.CPU_CONTENTION not in point.flags
-            ):
-                flagged[flag].append(point)
+    # Other load comes of the load that is flagged as well: a second finding about that would say no more.
+    said = [
+        (flag, point)
+        for point in ok
+        for flag in point.flags
+        if flag not in (Flag.OTHER_LOAD, Flag.STEAL) or Flag.CPU_CONTENTION not in point.flags
+    ]
+    flagged = grouped(said, lambda pair: pair[0])
     for flag, members in sorted(flagged.items(), key=lambda item: (-len(item[1]), item[0])):
         if flag not in (Flag.LOOPBACK, Flag.EMULATION):
             yield _finding(
                 "doubt",
                 flag,
                 f"{len(members)} of {plural(len(ok), 'case')} flagged {flag.replace('_', ' ')}",
-                (f"first: {members[0].label}" if len(members) < len(ok) else ""),
+                (f"first: {members[0][1].label}" if len(members) < len(ok) else ""),
                 advice_on(flag),
                 len(members),
             )
@@ -517,16 +516,17 @@ def _is_forced(point: Point) -> bool:
 
 def default_loses(points: Points) -> Iterator[Finding]:
     """The library's own choice against algorithms that were asked for, of the same work."""
-    lost: dict[tuple[str, str], list[tuple[float, Point, Point]]] = defaultdict(list)
+    lost: list[tuple[float, Point, Point]] = []
     for members in grouped(_judged(points), _WORK.beside("registration", "variant")).values():
-        forced = [point for point in members if _is_forced(point)]
-        best = min(forced, key=_seconds, default=None)
-        for default in members if best is not None else ():
-            if best is not None and not _is_forced(default) and _clearly_slower(default, best):
-                ratio = _seconds(default) / _seconds(best)
-                lost[default.backend, default.collective].append((ratio, default, best))
-    for (backend, collective), cases in sorted(lost.items()):
-        ratio, default, best = max(cases, key=lambda item: item[0])
+        best = min(filter(_is_forced, members), key=_seconds, default=None)
+        lost += [
+            (_seconds(default) / _seconds(best), default, best)
+            for default in members
+            if best and not _is_forced(default) and _clearly_slower(default, best)
+        ]
+    work = grouped(lost, lambda case: (case[1].backend, case[1].collective))
+    for (backend, collective), cases in sorted(work.items()):
+        ratio, default, best = max(cases, key=lambda case: case[0])
         words = " ".join(
             [best.algorithm] + ([best.protocol] if best.protocol != "default" else [])
         )

@@ -28,11 +28,12 @@ from ccbench.analysis.fleet_times import (
     lost_partners,
     observations_of,
 )
-from ccbench.analysis.health_verdict import HealthVerdict
+from ccbench.analysis.health_verdict import HealthVerdict, finding_of
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.groups import PairingRound
 from ccbench.results import Run
+from ccbench.results.keys import grouped
 from ccbench.units import format_ratio, plural
 
 FLEET = "fleet"
@@ -120,14 +121,6 @@ class FleetVerdict(HealthVerdict):
         return tuple(sorted({*bad, *self.lost}))
 
     @property
-    def racks_of_excluded(self) -> dict[str, list[str]]:
-        """Names of the nodes that jobs should not get, by rack; empty where no rack is known."""
-        nodes: dict[str, list[str]] = defaultdict(list)
-        for node in self.excluded if any(self.racks) else ():
-            nodes[self.racks[node]].append(self.names[node])
-        return dict(nodes)
-
-    @property
     def exclude(self) -> str:
         """The option of Slurm's that leaves these out; empty without any."""
         return (
@@ -153,7 +146,6 @@ class FleetVerdict(HealthVerdict):
             "links": [[self.names[node] for node in link] for link in self.links],
             "suspects": [self.names[node] for node in self.suspects],
             "exclude": self.exclude.partition("=")[2],
-            "racks": self.racks_of_excluded,
             "causes": [
                 {"kind": cause.kind, "name": cause.named(self.names)} for cause in self.causes
             ],
@@ -164,18 +156,9 @@ class FleetVerdict(HealthVerdict):
         }
 
     def lines(self) -> list[str]:
-        """The verdict, the nodes to leave out, by rack, what each is blamed for, and the evidence."""
+        """The verdict, the nodes to leave out, what each is blamed for, and the evidence."""
         first, *rest = super().lines()
-        counts = [
-            f"{len(nodes)} of {plural(self.racks.count(rack), 'node')} {f'of rack {rack}' if rack else 'without'}"
-            for rack, nodes in self.racks_of_excluded.items()
-        ]
-        return [
-            first,
-            *filter(None, [self.exclude]),
-            *([f"  by rack: {', '.join(counts)}"] if counts else []),
-            *rest,
-        ]
+        return [first, *filter(None, [self.exclude]), *rest]
 
     @property
     def possible(self) -> tuple[FleetCause, ...]:
@@ -281,28 +264,21 @@ def usual_of(seconds: Sequence[float]) -> tuple[float, float]:
 
 def _kinds(observations: Sequence[GroupTime]) -> list[_Kind]:
     """Compare each time with its kind, and join repetitions."""
-    kinds: dict[str, dict[tuple[tuple[int, ...], int], list[GroupTime]]] = defaultdict(dict)
-    for observation in observations:
-        if observation.seconds is not None:
-            kinds[observation.kind].setdefault(
-                (observation.nodes, observation.rail), []
-            ).append(observation)
+    timed = [observation for observation in observations if observation.seconds is not None]
     judged_kinds = []
-    for name, repeated in kinds.items():
-        times = [group.seconds or 0.0 for same in repeated.values() for group in same]
-        usual, sigma = usual_of(times)
+    for name, members in grouped(timed, lambda group: group.kind).items():
+        repeated = grouped(members, lambda group: (group.nodes, group.rail)).values()
+        usual, sigma = usual_of([group.seconds or 0.0 for group in members])
         least = max(LEAST_SLOW, SLOW_SIGMAS * sigma)
-        # Of two the faster one counts: what is slow is so each time.
-        excess = [
-            median_low(math.log(group.seconds or 1.0) for group in same) - usual
-            for same in repeated.values()
-        ]
         few = len(repeated) < FEWEST_ALIKE
-        judged = tuple(
-            JudgedGroup(same[-1], math.exp(over), over > least and not few, len(same))
-            for same, over in zip(repeated.values(), excess, strict=True)
-        )
-        judged_kinds.append(_Kind(name, judged, least, sum(over < -least for over in excess)))
+        judged, fast = [], 0
+        for same in repeated:
+            # Of two the faster one counts: what is slow is so each time.
+            excess = median_low(math.log(group.seconds or 1.0) for group in same) - usual
+            fast += excess < -least
+            is_slow = excess > least and not few
+            judged.append(JudgedGroup(same[-1], math.exp(excess), is_slow, len(same)))
+        judged_kinds.append(_Kind(name, tuple(judged), least, fast))
     return judged_kinds
 
 
@@ -340,8 +316,8 @@ def fleet_of(
         if sum(row.times for row in slow if cause.touches(row.seen)) == 1
     )
     causes = tuple(cause for cause in causes if cause not in once) + lost_links
-    findings = list(_blaming(lost, causes, slow, observations, names))
-    reasons = _reasons(observations)
+    reasons = reasons_of(observations)
+    findings = list(_blaming(lost, causes, slow, reasons, names))
     either_of = [(some, "each of them explains what was slow") for some in unknown]
     either_of += [
         (some, f"their group was lost: {reasons[some[0].nodes[0]]}") for some in either
@@ -377,7 +353,7 @@ def fleet_of(
     )
 
 
-def _reasons(observations: Sequence[GroupTime]) -> dict[int, str]:
+def reasons_of(observations: Sequence[GroupTime]) -> dict[int, str]:
     """Return of each node why the first of its groups without a time has none."""
     return {
         node: observation.detail
@@ -391,14 +367,12 @@ def _blaming(
     lost: Sequence[int],
     causes: Sequence[FleetCause],
     slow: Sequence[JudgedGroup],
-    observations: Sequence[GroupTime],
+    reasons: Mapping[int, str],
     names: Sequence[str],
 ) -> Iterator[Finding]:
     """Findings about nodes and paths that are to blame for what was lost or ``slow``."""
-    reasons = _reasons(observations)
     for node in lost:
-        reason = reasons[node] or "no reason"
-        text = f"its groups hung, failed or gave wrong data: {reason}"
+        text = f"its groups hung, failed or gave wrong data: {reasons[node] or 'no reason'}"
         yield _finding("lost", names[node], text)
     for cause in causes:
         if cause.kind == "lost_link":
@@ -446,20 +420,20 @@ def _lost(
 
 
 def _finding(kind: str, what: str, evidence: str) -> Finding:
-    subject = f"{kind.replace('_', ' ').capitalize()}: {what}"
-    severity = "doubt" if kind == "unstable" else "problem"
-    return Finding(severity, kind, (what,), evidence, ADVICE[kind], subject)
+    return finding_of(kind, kind.replace("_", " "), what, evidence, ADVICE[kind])
 
 
 def _beyond_the_model(observations: Sequence[GroupTime]) -> Iterator[Finding]:
     """Find kinds whose usual time is longer than the model expects at most: then all are slow alike."""
-    kinds: dict[str, list[float]] = defaultdict(list)
-    for observation in observations:
-        if observation.seconds is not None and observation.limit_seconds:
-            kinds[observation.kind].append(observation.seconds / observation.limit_seconds)
-    for kind, ratios in kinds.items():
-        if median(ratios) > 1:
-            text = f"the usual time is {format_ratio(median(ratios))} of the longest that the model expects"
+    limited = (group for group in observations if group.seconds and group.limit_seconds)
+    for kind, groups in grouped(limited, lambda group: group.kind).items():
+        ratio = median(
+            (group.seconds or 0.0) / (group.limit_seconds or 1.0) for group in groups
+        )
+        if ratio > 1:
+            text = (
+                f"the usual time is {format_ratio(ratio)} of the longest that the model expects"
+            )
             yield _finding("slow_fleet", kind, text)
 
 
@@ -470,14 +444,11 @@ def _causes(
     judged: Sequence[JudgedGroup], racks: Sequence[str]
 ) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
     """Return causes and alternatives of all works, rails and whole nodes apart."""
-    rows: dict[tuple[str, bool], list[JudgedGroup]] = defaultdict(list)
-    for group in judged:
-        rows[group.seen.work, group.seen.rail >= 0].append(group)
-    for work in {group.seen.work for group in judged}:
-        if rails := rows.get((work, True)):
-            rails += [
-                group for group in rows.get((work, False), ()) if len(group.seen.nodes) == 1
-            ]
+    rows = grouped(judged, lambda group: (group.seen.work, group.seen.rail >= 0))
+    for (work, of_rails), groups in rows.items():
+        if of_rails:
+            whole = rows.get((work, False), ())
+            groups += [group for group in whole if len(group.seen.nodes) == 1]
     covers = [smallest_causes(some, racks) for some in rows.values()]
     certain = {cause for causes, _ in covers for cause in causes}
     # What is slow in one work as a whole need not be named for its parts in others, nor a whole for one rail.
@@ -488,9 +459,9 @@ def _causes(
         for cause in certain
         if cause.nodes in rails_of - alone and cause.kind != "slow_rail"
     }
-    whole = {cause.nodes for cause in certain - parts if cause.kind == "slow_node"}
+    of_whole = {cause.nodes for cause in certain - parts if cause.kind == "slow_node"}
     certain -= parts | {
-        cause for cause in certain if cause.nodes in whole and cause.kind != "slow_node"
+        cause for cause in certain if cause.nodes in of_whole and cause.kind != "slow_node"
     }
     named = {cause.nodes for cause in certain}
     unknown = dict.fromkeys(some for _, alternatives in covers for some in alternatives)

@@ -7,13 +7,25 @@ integer solver.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.analysis.fleet_times import GroupTime
+from ccbench.results.keys import grouped
+
+NAMES = {
+    "slow_rack": "rack {rack}",
+    "slow_leaf": "network of rack {rack}",
+    "slow_uplinks": "uplinks of rack {rack}",
+    "slow_network": "network of {ends}",
+    "slow_inside": "{ends} by itself",
+    "slow_link": "{rail}path between {ends}",
+    "lost_link": "{rail}path between {ends}",
+}
+"""Of kinds of causes; others are named by their node."""
 
 
 @dataclass(frozen=True, order=True)
@@ -49,22 +61,10 @@ class FleetCause:
 
     def named(self, names: Sequence[str]) -> str:
         """Return the cause by the names of its nodes."""
+        form = NAMES.get(self.kind, "{rail}{ends}")
         ends = " and ".join(names[node] for node in self.nodes)
         rail = f"rail {self.number} of " if self.number >= 0 else ""
-        match self.kind:
-            case "slow_rack":
-                return f"rack {self.rack}"
-            case "slow_leaf":
-                return f"network of rack {self.rack}"
-            case "slow_uplinks":
-                return f"uplinks of rack {self.rack}"
-            case "slow_network":
-                return f"network of {ends}"
-            case "slow_inside":
-                return f"{ends} by itself"
-            case "slow_link" | "lost_link":
-                return f"{rail}path between {ends}"
-        return f"{rail}{ends}"
+        return form.format(rack=self.rack, ends=ends, rail=rail)
 
 
 @dataclass(frozen=True)
@@ -84,93 +84,60 @@ def smallest_causes(
 
     racks: of each node, '' where that is not known.
     """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
     slow = [group.seen for group in judged if group.slow]
-    touched: dict[FleetCause, frozenset[int]] = {}
+    # Two causes of one node or rack that touch the same are told apart by nothing: the wider one stands for both.
+    widest: dict[tuple[tuple[bool, ...], tuple[int, ...]], FleetCause] = {}
     for cause in _possible(judged, racks):
-        rows = frozenset(place for place, group in enumerate(slow) if cause.touches(group))
-        # Two causes of one node or rack that touch the same are told apart by nothing: the wider one stands for both.
-        if rows and (rows, cause.nodes) not in {
-            (covered, possible.nodes) for possible, covered in touched.items()
-        }:
-            touched[cause] = rows
+        if any(touched := tuple(map(cause.touches, slow))):
+            widest.setdefault((touched, cause.nodes), cause)
+    causes = [*widest.values()]
     certain: list[FleetCause] = []
     unknown: list[tuple[FleetCause, ...]] = []
-    for causes in _components(touched):
-        every = {row for cause in causes for row in touched[cause]}
-        best = _cover(causes, touched, every) or []
+    if not causes:
+        return (), ()
+    table = np.array([row for row, _ in widest])
+    # Causes that are joined by what they touch are solved on their own.
+    sparse = csr_array(table, dtype=np.int64)
+    count, labels = connected_components(sparse @ sparse.T)
+    for label in range(count):
+        part = np.flatnonzero(labels == label)
+        parted = table[part][:, table[part].any(axis=0)]
+        best = _cover(parted)
         # What no other set of that size can do without is certain.
-        shared = []
-        for member in best:
-            without = _cover([each for each in causes if each != member], touched, every)
-            if without is None or len(without) > len(best):
-                shared.append(member)
-        certain += shared
-        left = every - {row for member in shared for row in touched[member]}
-        if left:
-            unknown.append(
-                tuple(
-                    sorted(
-                        cause
-                        for cause in causes
-                        if touched[cause] & left and cause not in shared
-                    )
-                )
-            )
+        shared = [
+            place
+            for place in np.flatnonzero(best)
+            if _cover(np.delete(parted, place, axis=0)).sum() != best.sum()
+        ]
+        certain += [causes[part[place]] for place in shared]
+        left = ~parted[shared].any(axis=0)
+        also = [*np.flatnonzero(np.sum(parted[:, left], axis=1))]
+        if left.any():
+            also = [place for place in also if place not in shared]
+            unknown.append(tuple(sorted(causes[place] for place in part[also])))
     return tuple(sorted(certain)), tuple(unknown)
 
 
-def _components(touched: Mapping[FleetCause, Collection[int]]) -> Iterator[list[FleetCause]]:
-    """Yield causes that are joined by what they touch; each part is solved on its own."""
-    by_row: dict[int, list[FleetCause]] = defaultdict(list)
-    for cause, rows in touched.items():
-        for row in rows:
-            by_row[row].append(cause)
-    left = dict.fromkeys(touched)
-    while left:
-        part, waiting = list[FleetCause](), [next(iter(left))]
-        while waiting:
-            cause = waiting.pop()
-            if cause in left:
-                del left[cause]
-                part.append(cause)
-                waiting += [
-                    neighbour
-                    for row in touched[cause]
-                    for neighbour in by_row[row]
-                    if neighbour in left
-                ]
-        yield part
-
-
-def _cover(
-    causes: Sequence[FleetCause],
-    touched: Mapping[FleetCause, Collection[int]],
-    rows: Collection[int],
-) -> list[FleetCause] | None:
-    """Return a smallest set of ``causes`` that touches all ``rows``; None where there is none."""
-    if not set(rows) <= {row for cause in causes for row in touched[cause]}:
-        return None
+def _cover(touched: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return a smallest set of causes that touches all groups, a row of ``touched`` each; none where there is none."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    places = sorted(rows)
-    matrix: NDArray[np.float64] = np.zeros((len(places), len(causes)))
-    for column, cause in enumerate(causes):
-        matrix[np.searchsorted(places, sorted(touched[cause])), column] = 1.0
-    each = np.ones(len(causes), np.int64)
-    solved = milp(
-        each, constraints=LinearConstraint(matrix, 1.0), integrality=each, bounds=Bounds(0, 1)
-    )
+    each = np.ones(len(touched), np.int64)
+    if not touched.any(axis=0).all():
+        return each < 1
+    every = LinearConstraint(touched.T.astype(float), 1.0)
+    solved = milp(each, constraints=every, integrality=each, bounds=Bounds(0, 1))
     assert solved.x is not None, "taking all of them is a solution"
-    return [cause for cause, taken in zip(causes, solved.x, strict=True) if taken > 0.5]
+    return np.asarray(solved.x > 0.5)
 
 
 def _of_racks(slow: Sequence[GroupTime], racks: Sequence[str]) -> Iterator[FleetCause]:
     """Yield the causes of racks of which two nodes and more are slow: one alone explains itself."""
     affected = {node for group in slow for node in group.nodes}
-    members: dict[str, list[int]] = defaultdict(list)
-    for node, rack in enumerate(racks):
-        members[rack].append(node)
-    for rack, nodes in members.items():
+    for rack, nodes in grouped(range(len(racks)), racks.__getitem__).items():
         if rack and len(affected & {*nodes}) > 1:
             for kind in ("slow_rack", "slow_leaf", "slow_uplinks"):
                 yield FleetCause(kind, tuple(nodes), rack=rack)

@@ -151,11 +151,7 @@ def _who_hung(run: Run) -> Iterator[tuple[int, int]]:
             for member in group
         )
         partner = next(
-            (
-                candidate
-                for candidate in free
-                if (min(node, candidate), max(node, candidate)) not in met
-            ),
+            (candidate for candidate in free if tuple(sorted((node, candidate))) not in met),
             None,
         )
         if partner is not None and not explained and node not in looked:

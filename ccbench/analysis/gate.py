@@ -45,9 +45,10 @@ def verdict_code(runs: Sequence[Run], further: Sequence[SpeedVerdict] = ()) -> i
     codes = [verdict.word.exit_code for verdict in further]
     for run in runs:
         machine = machine_verdict(run)
-        speed = () if machine is not None else speed_verdicts(run)
-        codes += [] if machine is None else [machine.exit_code]
-        codes += [verdict.word.exit_code for verdict in speed]
+        if machine is not None:
+            codes.append(machine.exit_code)
+        else:
+            codes += [verdict.word.exit_code for verdict in speed_verdicts(run)]
     return min(codes, key=GRAVEST.index, default=PASSES)
 
 

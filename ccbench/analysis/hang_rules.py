@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.hang import findings_of, hang_of, ranks_of
 from ccbench.readers.traces.lag import lag
 from ccbench.readers.traces.watchdog import STUCK
+from ccbench.results.keys import grouped
 from ccbench.units import plural
 
 UNSURE = frozenset({"not_completed", "no_dump"})
@@ -100,9 +101,9 @@ def stuck_watchdogs(evidence: Evidence) -> Iterator[Diagnosis]:
 
 def ras(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield communicators that the RAS client says do not run, and the ranks that are behind."""
-    parts: dict[str, list[Statement]] = defaultdict(list)
-    for line in evidence.of("ras_count", "ras_rank", "ras_missing"):
-        parts[line.speaker].append(line)
+    parts = grouped(
+        evidence.of("ras_count", "ras_rank", "ras_missing"), lambda line: line.speaker
+    )
     problems = evidence.of("ras_problem")
     detailed = {problem.speaker.partition("-")[0] for problem in problems}
     # A group whose communicators are not listed has its row of the summary alone.
@@ -110,7 +111,7 @@ def ras(evidence: Evidence) -> Iterator[Diagnosis]:
     for problem in (*problems, *rows):
         status = problem.values.get("status") or problem.values["errors"]
         states = status.split(",")
-        named = parts[problem.speaker] if problem.kind == "ras_problem" else []
+        named = parts.get(problem.speaker, []) if problem.kind == "ras_problem" else []
         yield Diagnosis(
             "problem",
             f"ras_{states[0].lower()}",
@@ -135,14 +136,11 @@ def _ras_subject(problem: Statement, status: str, named: list[Statement]) -> str
         return f"communicators of group {problem.speaker} are {status}"
     communicator = f"communicator {problem.speaker}"
     # Each collective is counted on its own.
-    by_collective: dict[str, list[Statement]] = defaultdict(list)
-    for line in named:
-        if line.kind != "ras_missing" and line.values["operation"]:
-            by_collective[line.values["collective"]].append(line)
-    for lines in by_collective.values():
-        alike: dict[int, list[Statement]] = defaultdict(list)
-        for line in lines:
-            alike[int(line.values["operation"])].append(line)
+    counted = (
+        line for line in named if line.kind != "ras_missing" and line.values["operation"]
+    )
+    for lines in grouped(counted, lambda line: line.values["collective"]).values():
+        alike = grouped(lines, lambda line: int(line.values["operation"]))
         first, last = min(alike), max(alike)
         if first < last:
             who, ahead = (

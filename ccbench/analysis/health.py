@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from ccbench.analysis.health_verdict import HealthVerdict, title
+from ccbench.analysis.health_verdict import HealthVerdict, finding_of, title
 from ccbench.analysis.pair_matrix import (
     MISS,
     PairMatrix,
     doubts_of,
     joined_by,
     pair_matrices,
-    pair_misses,
 )
 from ccbench.analysis.slow_ranks import (
     GROSS,
@@ -36,7 +36,11 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.findings import Finding
 from ccbench.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
-from ccbench.units import format_ratio, format_seconds, format_size, plural
+from ccbench.results.keys import grouped
+from ccbench.units import format_ratio, format_seconds, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEALTH = "health"
 """Value of a suite's key ``verdict`` when its runs are to be judged."""
@@ -74,21 +78,7 @@ Spread = tuple[Point, float, float]
 
 
 def _finding(kind: str, what: str, evidence: str) -> Finding:
-    """One thing that is wrong; its devices are the rank, pair, group, device or case.
-
-    kind: wrong_data, no_result, device, slow_rank, slow_pair, slow_group, unstable. evidence: one sentence
-    without its full stop.
-    """
-    severity = "doubt" if kind == "unstable" else "problem"
-    subject = ": ".join(part for part in (title(kind).capitalize(), what) if part)
-    return Finding(
-        severity, kind, ((what,) if what else ()), evidence, ADVICE.get(kind, ""), subject
-    )
-
-
-def wants_health(run: Run) -> bool:
-    """True if the run's suite asks for a verdict of health."""
-    return bool(run.manifest.at("suite", "verdict") == HEALTH)
+    return finding_of(kind, title(kind), what, evidence, ADVICE.get(kind, ""))
 
 
 def health_of(run: Run) -> HealthVerdict:
@@ -99,17 +89,15 @@ def health_of(run: Run) -> HealthVerdict:
     findings = _of_cases(points)
     # One finding for each rank, with all that speaks against it.
     slow_by_pairs, pairs = _slow_pairs(matrices)
-    against = [slow_by_pairs, waited_for(timed), starved_ranks(timed)]
-    slow = sorted({rank for rank_reasons in against for rank in rank_reasons})
-    for rank in slow:
-        reasons = "; ".join(
-            rank_reasons[rank] for rank_reasons in against if rank in rank_reasons
-        )
-        findings.append(_finding("slow_rank", f"rank {rank}", reasons))
+    said = [*slow_by_pairs, *waited_for(timed), *starved_ranks(timed)]
+    slow = grouped(sorted(said, key=lambda row: row[0]), lambda row: row[0])
+    for rank, reasons in slow.items():
+        text = "; ".join(reason for _, reason in reasons)
+        findings.append(_finding("slow_rank", f"rank {rank}", text))
     findings += pairs
     # A rank that is slow explains its groups.
     for group in slow_groups(timed, partial(joined_by, run)):
-        if not set(slow) & set(group.members):
+        if not slow.keys() & {*group.members}:
             findings.append(_finding("slow_group", group.name, group.evidence))
     spreads = []
     for point in timed:
@@ -175,10 +163,8 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
             _finding("wrong_data", "", f"and {plural(len(wrong) - MOST_NAMED, 'more case')}")
         )
     # Cases that failed or hung, by reason: the reason names the rank.
-    reasons: dict[tuple[str, str], list[Point]] = defaultdict(list)
-    for point in points:
-        if point.status in FAILURES:
-            reasons[point.status.value, point.detail].append(point)
+    failed = (point for point in points if point.status in FAILURES)
+    reasons = grouped(failed, lambda point: (point.status.value, point.detail))
     ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
     for (status, detail), members in ordered[:MOST_NAMED]:
         more = f" and {len(members) - 1} more" if len(members) > 1 else ""
@@ -192,53 +178,51 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
     return findings
 
 
-def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Finding]]:
-    """Ranks all of whose pairs are slow, and the slow pairs without any such rank."""
-    ranks: dict[int, str] = {}
-    missed: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
-    members: dict[str, set[int]] = {}
-    for matrix in (matrix for matrix in matrices if not (matrix.simulated or matrix.emulated)):
-        cells = list(matrix.pairs())
-        sound = [
-            (source, target) for source, target in cells if not matrix.doubts[source][target]
-        ]
+def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[list[tuple[int, str]], list[Finding]]:
+    """Ranks all of whose pairs are slow, with evidence, and the slow pairs without any such rank."""
+    ranks: list[tuple[int, str]] = []
+    missed: list[tuple[str, dict[Any, Any], str]] = []
+    for matrix in (matrix for matrix in matrices if matrix.is_measured):
+        cells, count = matrix.cells, matrix.first.ranks
+        sound = cells[cells.doubts == ""]
         doubted = len(cells) - len(sound) > DOUBTED_CASES * len(cells)
         # Of each rank the median, over its pairs, of the log of the time over the usual one.
-        logs: list[list[float]] = [[] for _ in range(matrix.ranks)]
-        for cell in cells if doubted else sound:
-            for rank in cell:
-                logs[rank].append(math.log(matrix.ratio(*cell)))
-        scores = [median(values) if values else 0.0 for values in logs]
+        judged = cells if doubted else sound
+        logs = [_of_rank(judged, rank).ratio.map(math.log) for rank in range(count)]
+        scores = [float(of_rank.median()) if len(of_rank) else 0.0 for of_rank in logs]
         for rank in high_outliers(scores, math.log(GROSS) if doubted else math.log1p(MISS)):
-            with_it = [matrix.time(*cell) for cell in cells if rank in cell]
-            without = [matrix.time(*cell) for cell in cells if rank not in cell] or with_it
-            ratio = format_ratio(median(with_it) / median(without))
+            with_it = _of_rank(cells, rank)
+            without = cells.drop(with_it.index)
+            others = without if len(without) else with_it
+            ratio = format_ratio(with_it.seconds.median() / others.seconds.median())
             text = f"its pairs take {ratio} as long as others ({_what(matrix)})"
-            ranks[rank] = f"{ranks[rank]}; {text}" if rank in ranks else text
+            ranks.append((rank, text))
         # A pair must be slow both for its class of links and among all pairs.
-        odd = high_outliers([math.log(matrix.ratio(*cell)) for cell in cells], math.log1p(MISS))
-        odd_cells = {cells[place] for place in odd}
-        for miss in pair_misses(matrix):
-            if (miss.source, miss.target) in odd_cells:
-                usual = f"the usual time of {miss.link_class or 'all pairs'}"
-                text = f"{miss.ratio:.2f} times {usual} ({_what(matrix)})"
-                missed[matrix.backend, miss.name].append((miss.ratio, text))
-                members[miss.name] = {miss.source, miss.target}
-    kept = [
-        (name, misses)
-        for (_, name), misses in missed.items()
-        if not members[name] & ranks.keys()
-    ]
-    kept.sort(key=lambda item: -max(ratio for ratio, _ in item[1]))
+        odd = high_outliers([*cells.ratio.map(math.log)], math.log1p(MISS))
+        misses = matrix.misses
+        for miss in misses[misses.index.isin(cells.index[[*odd]])].to_dict("records"):
+            usual = f"the usual time of {miss['link_class'] or 'all pairs'}"
+            text = f"{miss['ratio']:.2f} times {usual} ({_what(matrix)})"
+            missed.append((matrix.first.backend, miss, text))
+    slow = {rank for rank, _ in ranks}
+    kept = [row for row in missed if not {row[1]["source"], row[1]["target"]} & slow]
+    pairs = [*grouped(kept, lambda row: (row[0], row[1]["name"])).values()]
+    pairs.sort(key=lambda rows: -max(miss["ratio"] for _, miss, _ in rows))
     return ranks, [
-        _finding("slow_pair", name, "; ".join(text for _, text in misses))
-        for name, misses in kept[:MOST_NAMED]
+        _finding("slow_pair", rows[0][1]["name"], "; ".join(text for _, _, text in rows))
+        for rows in pairs[:MOST_NAMED]
     ]
+
+
+def _of_rank(cells: pd.DataFrame, rank: int) -> pd.DataFrame:
+    """Return the cells of the pairs of ``rank``."""
+    own: pd.DataFrame = cells.query("source == @rank or target == @rank")
+    return own
 
 
 def _what(matrix: PairMatrix) -> str:
     way = "both ways" if matrix.both else "one way"
-    return f"{format_size(matrix.size_bytes)} {way}, {matrix.backend}"
+    return f"{matrix.first.size} {way}, {matrix.first.backend}"
 
 
 def _evidence(
@@ -259,14 +243,13 @@ def _evidence(
             + ", ".join(sorted({point.backend for point in checked}))
         )
     for matrix in matrices:
-        times = [matrix.time(*pair) for pair in matrix.pairs()]
-        span = f"{format_seconds(min(times))} to {format_seconds(max(times))}"
+        times = matrix.cells.seconds
+        least, most = times.min(), times.max()
+        span = f"{format_seconds(least)} to {format_seconds(most)}"
         # A rate says more than a time where it is not all latency.
         if not matrix.is_latency:
-            slowest, fastest = (
-                matrix.size_bytes / seconds / 1e9 for seconds in (max(times), min(times))
-            )
-            span = f"{slowest:.3g} to {fastest:.3g} GB/s"
+            gigabytes = matrix.first.size_bytes / 1e9
+            span = f"{gigabytes / most:.3g} to {gigabytes / least:.3g} GB/s"
         lines.append(f"{plural(len(times), 'pair')}, {_what(matrix)}: {span}")
     if spreads:
         between, within = (

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 
 from ccbench.findings import Finding
+from ccbench.results.keys import grouped
+
+UNSTABLE = "unstable"
+"""Kind of a finding that blames nobody."""
 
 MOST_BLAMED = 3
 """Names of one kind in the first sentence."""
@@ -25,7 +29,7 @@ class HealthVerdict:
     @property
     def word(self) -> str:
         """``NOT HEALTHY``, ``NO VERDICT`` or ``HEALTHY``."""
-        if any(finding.kind != "unstable" for finding in self.findings):
+        if any(finding.kind != UNSTABLE for finding in self.findings):
             return "NOT HEALTHY"
         return "NO VERDICT" if self.doubt or self.findings else "HEALTHY"
 
@@ -37,11 +41,9 @@ class HealthVerdict:
     def lines(self) -> list[str]:
         """The verdict and what is to blame, a line for each finding, then the evidence."""
         # Every kind of finding with the ranks, pairs, groups, devices or cases that it names.
-        blamed: dict[str, list[str]] = defaultdict(list)
-        for finding in self.findings:
-            blamed[title(finding.kind)] += finding.devices
         texts = []
-        for heading, names in blamed.items():
+        for heading, findings in grouped(self.findings, lambda each: title(each.kind)).items():
+            names = [*chain.from_iterable(finding.devices for finding in findings)]
             text = f"{heading}: {', '.join(names[:MOST_BLAMED])}" if names else heading
             texts.append(text + (" and more" if len(names) > MOST_BLAMED else ""))
         reason = f" ({self.doubt})" if self.doubt else ""
@@ -50,6 +52,16 @@ class HealthVerdict:
         return lines + [f"  looked at: {text}" for text in self.evidence]
 
 
+def finding_of(kind: str, heading: str, what: str, evidence: str, advice: str) -> Finding:
+    """Return a finding whose device is ``what``: a rank, node, pair, group, device or case; "" of none.
+
+    heading: words for the kind. evidence: one sentence without its full stop.
+    """
+    severity = "doubt" if kind == UNSTABLE else "problem"
+    subject = ": ".join(filter(None, (heading.capitalize(), what)))
+    return Finding(severity, kind, (what,) if what else (), evidence, advice, subject)
+
+
 def title(kind: str) -> str:
     """Return the words for ``kind`` of a finding."""
-    return "unstable timing" if kind == "unstable" else kind.replace("_", " ")
+    return "unstable timing" if kind == UNSTABLE else kind.replace("_", " ")

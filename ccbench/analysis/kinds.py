@@ -114,16 +114,12 @@ def priced_on(
             point, cluster, gpus_per_process=request.gpus_per_process, version=request.version
         )
         if made is not None and made.interval is not None:
-            edges = made.interval
+            edges = {
+                f"predicted_{edge}_seconds": getattr(made.interval, f"{edge}_seconds")
+                for edge in ("low_80", "high_80", "low_95", "high_95")
+            }
+            bound, predicted = made.bound_seconds, made.predicted_seconds
             priced.append(
-                replace(
-                    point,
-                    bound_seconds=made.bound_seconds,
-                    predicted_seconds=made.predicted_seconds,
-                    predicted_low_80_seconds=edges.low_80_seconds,
-                    predicted_high_80_seconds=edges.high_80_seconds,
-                    predicted_low_95_seconds=edges.low_95_seconds,
-                    predicted_high_95_seconds=edges.high_95_seconds,
-                )
+                replace(point, bound_seconds=bound, predicted_seconds=predicted, **edges)
             )
     return priced

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median, median_high
 
@@ -12,6 +11,7 @@ from ccbench.model.library import Generation
 from ccbench.model.library.clusters import generations_in, pcie_generation, pcie_rate
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
+from ccbench.results.keys import grouped
 from ccbench.units import plural
 
 _UP = re.compile(r"ACTIVE|UP", re.IGNORECASE)
@@ -179,15 +179,12 @@ def _rate(line: Statement) -> float:
 
 def hosts(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield GPUs whose copies to or from the host are far slower than those of other GPUs."""
-    tests: dict[str, dict[str, Statement]] = defaultdict(dict)
-    for line in evidence.of("host_bandwidth"):
-        nearest = tests[line.values["test"]]
-        gpu = line.values["gpu"]
-        if gpu not in nearest or _rate(line) > _rate(nearest[gpu]):
-            nearest[gpu] = line
-    for test, nearest in tests.items():
-        usual = median_high(map(_rate, nearest.values()))
-        slow = [line for line in nearest.values() if _rate(line) * UNEVEN < usual]
+    tests = grouped(evidence.of("host_bandwidth"), lambda line: line.values["test"])
+    for test, lines in tests.items():
+        gpus = grouped(lines, lambda line: line.values["gpu"])
+        nearest = [max(own, key=_rate) for own in gpus.values()]
+        usual = median_high(map(_rate, nearest))
+        slow = [line for line in nearest if _rate(line) * UNEVEN < usual]
         if slow:
             named = ", ".join(
                 f"GPU {line.values['gpu']} {_rate(line):g} GB/s" for line in slow[:6]
@@ -370,10 +367,12 @@ def stated(evidence: Evidence) -> Iterator[Diagnosis]:
 
 def kernel_log(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield errors of the kernel's log, by device and code, hardware before what a program causes."""
-    by_code: dict[str, list[Statement]] = defaultdict(list)
-    for line in evidence.of("xid"):
+
+    def code_of(line: Statement) -> str:
         before = re.search(r"previous Xid (\d{1,4})", line.values.get("rest", ""))
-        by_code[before[1] if before else line.values["code"]].append(line)
+        return before[1] if before else line.values["code"]
+
+    by_code = grouped(evidence.of("xid"), code_of)
     # A fatal error may come after those that are not.
     for code, lines in sorted(
         by_code.items(),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ccbench.analysis.fleet import ADVICE, FLEET, FleetVerdict, verdict_of
 from ccbench.analysis.health import ADVICE as HEALTH_ADVICE
-from ccbench.analysis.health import health_of, wants_health
+from ccbench.analysis.health import HEALTH, health_of
 from ccbench.analysis.health_verdict import HealthVerdict
 from ccbench.cases.measurement import NO_TEAM, Status
 from ccbench.results import Point, Run
@@ -17,8 +17,9 @@ BLAMES = frozenset((*HEALTH_ADVICE, *ADVICE)) - {"unstable"}
 
 def machine_verdict(run: Run) -> HealthVerdict | None:
     """Return the verdict about the machine or the fleet, where the run's suite asks for one."""
-    if run.manifest.at("suite", "verdict") != FLEET:
-        return health_of(run) if wants_health(run) else None
+    asked = run.manifest.at("suite", "verdict")
+    if asked != FLEET:
+        return health_of(run) if asked == HEALTH else None
     verdict = verdict_of(run)
     ends = [point.detail for point in run.points if is_end(point)]
     return replace(verdict, doubt=f"the check could not go on: {ends[0]}") if ends else verdict

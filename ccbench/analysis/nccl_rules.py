@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import chain
 
 from ccbench.analysis.diagnosis import Diagnosis
 from ccbench.analysis.nccl_errors import first_error
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
+from ccbench.results.keys import grouped
 from ccbench.units import plural
 
 _SWITCHED = re.compile(
@@ -27,42 +29,33 @@ class NcclLog:
     @cached_property
     def nodes(self) -> int:
         """Machines of the largest communicator; 0 where the text does not say."""
-        stated = [
-            int(line.values["nodes"]) for line in self.communicators if "nodes" in line.values
-        ]
-        ranks = [
-            (line.values["rank"], line.values["ranks"], line.speaker.partition(":")[0])
-            for line in self.communicators
-        ]
+        joined = self.evidence.of("communicator")
+        stated = [int(line.values["nodes"]) for line in joined if "nodes" in line.values]
+        ranks = [(line.values["rank"], line.values["ranks"], host_of(line)) for line in joined]
         # Hosts that list the same ranks run jobs of their own.
         if len({rank[:2] for rank in ranks}) < len(set(ranks)):
             return max(stated, default=1)
         lines = Counter(
-            line.speaker.partition(":")[0]
-            for line in self.evidence.statements
-            if ":" in line.speaker
+            host_of(line) for line in self.evidence.statements if ":" in line.speaker
         )
         # A host of one line, where others have more, is what is left of a torn line.
         hosts = sum(count > 1 for count in lines.values()) or len(lines)
         return max(stated, default=hosts if hosts > 1 else 0)
 
     @cached_property
-    def communicators(self) -> list[Statement]:
-        """Lines of ranks that joined a communicator."""
-        return self.evidence.of("communicator")
-
-    @cached_property
-    def ranks(self) -> int:
-        """Ranks of the largest communicator; 0 where the text does not say."""
-        return max((int(line.values["ranks"]) for line in self.communicators), default=0)
-
-    @cached_property
     def transports(self) -> dict[str, list[Statement]]:
         """Lines of channels by transport: P2P, SHM, NET/IB, NET/Socket, NET/AWS Libfabric ..."""
-        lines: dict[str, list[Statement]] = defaultdict(list)
-        for line in self.evidence.of("channel"):
-            lines[transport_of(line.values["transport"])].append(line)
-        return dict(lines)
+        lines = self.evidence.of("channel")
+        return grouped(lines, lambda line: transport_of(line.values["transport"]))
+
+    @cached_property
+    def nets(self) -> dict[str, list[Statement]]:
+        """Lines of channels between nodes by their network: IB, Socket, AWS Libfabric ..."""
+        return {
+            name.removeprefix("NET/"): lines
+            for name, lines in self.transports.items()
+            if name.startswith("NET/")
+        }
 
     @cached_property
     def network(self) -> list[Statement]:
@@ -72,9 +65,8 @@ class NcclLog:
     @property
     def verbs(self) -> bool:
         """Whether InfiniBand or RoCE carries data between nodes, as far as the text says."""
-        names = [*self.transports, *(f"NET/{line.values['name']}" for line in self.network)]
-        nets = [name for name in names if name.startswith("NET/")]
-        return not nets or any(name.startswith("NET/IB") for name in nets)
+        names = [*self.nets, *(line.values["name"] for line in self.network)]
+        return not names or any(name.startswith("IB") for name in names)
 
     @cached_property
     def models(self) -> str:
@@ -88,6 +80,11 @@ class NcclLog:
         named = (line for line in self.evidence.of("setting") if line.values["name"] == name)
         line = next(named, None)
         return line if line is not None and line.values["value"].lower() in values else None
+
+
+def host_of(line: Statement) -> str:
+    """Return the host of the process that wrote ``line``."""
+    return line.speaker.partition(":")[0]
 
 
 def transport_of(words: str) -> str:
@@ -120,25 +117,17 @@ def summary_of(evidence: Evidence) -> str:
     """Return what NCCL did, in a clause: ranks, transports, GPUDirect RDMA, version; '' where it says nothing."""
     log = NcclLog(evidence)
     parts = []
-    if log.ranks:
-        parts.append(
-            plural(log.ranks, "rank")
-            + (f" on {plural(log.nodes, 'node')}" if log.nodes else "")
-        )
-    inside = [name for name in log.transports if not name.startswith("NET")]
-    between = [name.partition("/")[2] for name in log.transports if name.startswith("NET")]
+    if joined := evidence.of("communicator"):
+        ranks = plural(max(int(line.values["ranks"]) for line in joined), "rank")
+        parts.append(ranks + (f" on {plural(log.nodes, 'node')}" if log.nodes else ""))
+    inside = [name for name in log.transports if not name.startswith("NET/")]
     if inside:
         parts.append(f"{' and '.join(inside)} inside a node")
-    if between:
-        direct = any(
-            "GDRDMA" in line.values["transport"]
-            for name, lines in log.transports.items()
-            if name.startswith("NET")
-            for line in lines
-        )
-        parts.append(
-            f"{' and '.join(between)} between nodes" + ", with GPUDirect RDMA" * direct
-        )
+    if log.nets:
+        between = chain.from_iterable(log.nets.values())
+        direct = any("GDRDMA" in line.values["transport"] for line in between)
+        how = ", with GPUDirect RDMA" if direct else ""
+        parts.append(f"{' and '.join(log.nets)} between nodes{how}")
     elif not inside and log.network:
         parts.append(f"network {log.network[0].values['name']}")
     parts += [
@@ -189,11 +178,10 @@ def alone(log: NcclLog) -> Iterator[Diagnosis]:
 def plugin(log: NcclLog) -> Iterator[Diagnosis]:
     """A network plug-in that is there and found nothing to use."""
     lines = log.evidence.of("no_provider", "plugin_failed")
-    used = {name.partition("/")[2] for name in log.transports if name.startswith("NET/")}
-    if not lines or used - {"Socket", "IB"}:
+    if not lines or log.nets.keys() - {"Socket", "IB"}:
         return  # a plug-in serves
     sockets_used = [line for line in log.network if line.values["name"] == "Socket"]
-    sockets_used += log.transports.get("NET/Socket", [])
+    sockets_used += log.nets.get("Socket", [])
     instead = "; NCCL took TCP sockets instead" if sockets_used else ""
     yield Diagnosis(
         "problem",
@@ -210,7 +198,7 @@ def plugin(log: NcclLog) -> Iterator[Diagnosis]:
 
 def sockets(log: NcclLog) -> Iterator[Diagnosis]:
     """TCP sockets between nodes. With one node 'Using network Socket' is what NCCL says and no finding."""
-    channels = log.transports.get("NET/Socket", [])
+    channels = log.nets.get("Socket", [])
     chosen = [line for line in log.network if line.values["name"] == "Socket"]
     if log.nodes == 1 or not (channels or (chosen and log.nodes > 1)):
         return
@@ -258,7 +246,7 @@ def uneven_nodes(log: NcclLog) -> Iterator[Diagnosis]:
     ranks = Counter(line.speaker for line in lines)
     if len({line.values["rank"] for line in lines}) < len(lines):
         ranks.clear()  # several jobs
-    nics = {line.speaker.partition(":")[0]: line.values["names"].count("[") for line in of_nics}
+    nics = {host_of(line): line.values["names"].count("[") for line in of_nics}
     for what, counts in (("ranks", ranks), ("NICs", nics)):
         *whole, last = [*counts.values()] or [0]
         # A list that is cut lacks ranks of its last node.
@@ -282,12 +270,7 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
     disabled = [line for line in states if line.values["state"] == "Disabled"]
     if any(line.values["name"].startswith(("rxe", "siw")) for line in disabled):
         return  # Soft-RoCE and Soft-iWARP have none
-    channels = [
-        line
-        for name, lines in log.transports.items()
-        if name.startswith("NET/") and name != "NET/Socket"
-        for line in lines
-    ]
+    channels = [line for name, lines in log.nets.items() if name != "Socket" for line in lines]
     staged = [line for line in channels if "GDRDMA" not in line.values["transport"]]
     far = [line for line in log.evidence.of("gdr_path") if line.values["state"] == "Disabled"]
     in_plugin = log.evidence.of("gdr_off_in_plugin")
@@ -304,7 +287,7 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         return
     why, advice = _why_no_gpudirect(log, disabled, far)
     partly = bool(channels) and len(staged) < len(channels)
-    hosts = list(filter(None, {line.speaker.partition(":")[0]: None for line in staged}))
+    hosts = list(filter(None, dict.fromkeys(map(host_of, staged))))
     names = dict.fromkeys(line.values["name"] for line in disabled)
     of = f" for {', '.join(names)}" if names else ""
     if partly and hosts and not disabled:
@@ -365,11 +348,13 @@ def host_memory(log: NcclLog) -> Iterator[Diagnosis]:
     lines = log.transports.get("SHM", [])
     if not lines:
         return
-    shm_pairs = {(line.values["sender"], line.values["receiver"]) for line in lines}
-    pairs = shm_pairs | {
-        (line.values["sender"], line.values["receiver"])
-        for line in log.transports.get("P2P", [])
-    }
+    shm_pairs, p2p_pairs = (
+        {
+            (line.values["sender"], line.values["receiver"])
+            for line in log.transports.get(name, ())
+        }
+        for name in ("SHM", "P2P")
+    )
     off = log.set_to("NCCL_P2P_DISABLE", "1") or log.set_to("NCCL_P2P_LEVEL", "0", "loc")
     refused = log.evidence.of("peer_access_off")
     switched = _SWITCHED.search(log.models)
@@ -382,11 +367,11 @@ def host_memory(log: NcclLog) -> Iterator[Diagnosis]:
     if off is not None:
         why = f", because {off.values['name']}={off.values['value']} is set"
         advice = f"unset {off.values['name']} and run again"
+    share = f"{len(shm_pairs)} of {plural(len(shm_pairs | p2p_pairs), 'pair')}"
     yield Diagnosis(
         "problem" if off or switched else "doubt",
         "host_memory_transport",
-        f"{len(shm_pairs)} of {plural(len(pairs), 'pair')} of neighbours inside a node exchange through host "
-        f"memory (SHM){why}",
+        f"{share} of neighbours inside a node exchange through host memory (SHM){why}",
         "usual between sockets of boxes without NVLink and of GeForce cards, and several times slower than peer "
         "access; wrong where NVLink or one PCIe switch joins the GPUs",
         advice,
@@ -397,12 +382,7 @@ def host_memory(log: NcclLog) -> Iterator[Diagnosis]:
 
 def network_inside_a_node(log: NcclLog) -> Iterator[Diagnosis]:
     """Ranks of one node that talk over the network."""
-    lines = [
-        line
-        for name, lines in log.transports.items()
-        if name.startswith("NET/")
-        for line in lines
-    ]
+    lines = [*chain.from_iterable(log.nets.values())]
     if log.nodes != 1 or not lines:
         return
     off = [

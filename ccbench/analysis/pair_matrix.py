@@ -6,14 +6,16 @@ that lies across two sockets slower than one inside a socket, and neither is a f
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
-from statistics import median
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ccbench.cases.axes import AXIS
 from ccbench.cases.capabilities import capabilities_of
@@ -22,8 +24,11 @@ from ccbench.flags import DEVICE_FLAGS, Flag
 from ccbench.groups import Pair, parse_pair
 from ccbench.model.cluster import cluster_of, first_gpus
 from ccbench.results import Point, Run
-from ccbench.results.keys import CURVE
+from ccbench.results.keys import CURVE, grouped
 from ccbench.topology.graph import Topology
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OTHER_MACHINE = "NET"
 SAME_MACHINE = "host"
@@ -69,7 +74,7 @@ class Joined:
 
 def joined_by(run: Run, point: Point) -> Joined:
     """Return the links between the ranks of a case, as far as its run tells."""
-    on_gpus = point.on_gpus or capabilities_of(point.backend).gpu_ranks
+    on_gpus = _is_on_gpus(point)
     machines = point.node_of_rank
     if len(machines) != point.ranks:
         # Where the point does not tell, each machine has as many ranks with GPUs, in rank order; processes
@@ -91,12 +96,8 @@ def _between_gpus(run: Run, point: Point, machines: Sequence[int]) -> Callable[[
     from ccbench.topology.matrix import path_labels
 
     # The n-th rank of a machine has its n-th GPU, as runs number them; nothing is known of more ranks.
-    counted: Counter[int] = Counter()
-    numbers = []
-    for machine in machines:
-        numbers.append(counted[machine])
-        counted[machine] += 1
-    most = max(counted.values())
+    numbers = [machines[:rank].count(machine) for rank, machine in enumerate(machines)]
+    most = max(numbers) + 1
     topology = own_gpus(run, point)
     if topology is None or most > len(topology.gpus):
         return lambda source, target: ""
@@ -108,9 +109,13 @@ def _between_gpus(run: Run, point: Point, machines: Sequence[int]) -> Callable[[
 
 def own_gpus(run: Run, point: Point) -> Topology | None:
     """The graph that the run's manifest holds, where it has GPUs and each rank of the case one of its own."""
-    topology = run.manifest.topology
+    topology = run.manifest.topology if _is_on_gpus(point) else None
     has_gpus = topology is not None and topology.gpus and Flag.LOOPBACK not in point.flags
     return topology if has_gpus else None
+
+
+def _is_on_gpus(point: Point) -> bool:
+    return point.on_gpus or capabilities_of(point.backend).gpu_ranks
 
 
 LARGEST_FOR_LATENCY = 4096
@@ -126,204 +131,140 @@ FEWEST_OF_A_CLASS = 3
 _KIND = CURVE.without("pair")
 """Columns in which the pairs of one matrix are alike, besides the size."""
 
-Cell = TypeVar("Cell")
-Table = tuple[tuple[float | None, ...], ...]
-Words = tuple[tuple[str, ...], ...]
+_MEASURED = ["seconds", "low_seconds"]
+
+Rates = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class PairMatrix:
-    """Times of all pairs at one size; rows are sources, columns targets, None where nothing was measured.
+    """Times of all pairs at one size.
 
-    seconds, low_seconds: median and the lower end of its interval. doubts: flags under which a time says
-    little about the machine, such as other load; "" where there is none. both: each pair was measured both
-    ways at once, so that the matrix is symmetric. setting: words for what is not plain. classes: what joins
-    the two, as ``nvidia-smi topo -m`` calls it, ``host``, ``one core`` and ``NET`` for processes; "" where
-    that is not known. link_rates: bytes per second, one way, of the slowest link between the two; None where
-    not known.
+    first: any of its cases, for what they share. both: each pair was measured both ways at once, so that the
+    matrix is symmetric. setting: words for what is not plain. cells: a row for every measured pair, of pairs both
+    ways each once: ``source``, ``target``, ``name`` (``0>3`` or ``0<>3``), ``seconds``, ``low_seconds`` (the lower
+    end of the median's interval), ``doubts`` (flags under which a time says little about the machine), ``link_class``
+    (what joins the two, as ``nvidia-smi topo -m`` calls it, ``host``, ``one core`` and ``NET`` for processes; "" where
+    that is not known), ``link_rate`` (bytes per second, one way, of the slowest link between the two, inf where not
+    known), ``usual_seconds`` and ``class_size`` (median and number of the class's pairs), and ``ratio`` to the former.
     """
 
-    backend: str
-    setting: str
-    dtype: str
-    ranks: int
-    nodes: int
-    size_bytes: int
+    first: Point
     both: bool
-    simulated: bool
+    setting: str
     emulated: bool
-    seconds: Table
-    low_seconds: Table
-    doubts: Words
-    classes: Words
-    link_rates: Table
+    cells: pd.DataFrame
 
     @property
     def is_latency(self) -> bool:
         """True if times are shown and not rates."""
-        return self.size_bytes <= LARGEST_FOR_LATENCY
+        return self.first.size_bytes <= LARGEST_FOR_LATENCY
 
-    def pairs(self) -> Iterator[tuple[int, int]]:
-        """(source, target) of every measured cell; of pairs both ways each once."""
-        for source, row in enumerate(self.seconds):
-            for target, seconds in enumerate(row):
-                if seconds is not None and (source < target or not self.both):
-                    yield source, target
+    @property
+    def is_measured(self) -> bool:
+        """False if times are of a model or of emulated devices."""
+        return not (self.first.simulated or self.emulated)
 
-    def name(self, source: int, target: int) -> str:
-        """``0>3`` or ``0<>3``."""
-        return str(Pair(source, target, self.both))
+    @property
+    def misses(self) -> pd.DataFrame:
+        """Cells that miss their class's median by more than MISS, their interval beyond it too; worst first.
 
-    def time(self, source: int, target: int) -> float:
-        """Seconds of a measured cell."""
-        seconds = self.seconds[source][target]
-        assert seconds is not None
-        return seconds
+        Classes of fewer than FEWEST_OF_A_CLASS pairs are not judged; emulated, computed and doubtful times are
+        not either.
+        """
+        cells = self.cells
+        slow = cells.ratio > (1 + MISS if self.is_latency else 1 / (1 - MISS))
+        clear = cells.low_seconds.isna() | (cells.low_seconds > cells.usual_seconds)
+        odd = cells[slow & clear & self.is_judged & self.is_measured]
+        worst_first: pd.DataFrame = odd.sort_values("ratio", ascending=False, kind="stable")
+        return worst_first
 
-    def rate(self, source: int, target: int) -> float | None:
-        """Bytes per second, each way, of a cell."""
-        seconds = self.seconds[source][target]
-        return self.size_bytes / seconds if seconds else None
+    @property
+    def is_judged(self) -> pd.Series[bool]:
+        """Of each cell, whether its time is sound and enough pairs are of its class."""
+        return (self.cells.doubts == "") & (self.cells.class_size >= FEWEST_OF_A_CLASS)
 
-    @cached_property
-    def usual_seconds(self) -> Mapping[str, float]:
-        """Median time of each class of pairs."""
-        members: dict[str, list[float]] = defaultdict(list)
-        for source, target in self.pairs():
-            members[self.classes[source][target]].append(self.time(source, target))
-        return {name: median(times) for name, times in members.items()}
-
-    @cached_property
-    def class_sizes(self) -> Mapping[str, int]:
-        """Number of pairs of each class."""
-        return Counter(self.classes[source][target] for source, target in self.pairs())
-
-    def ratio(self, source: int, target: int) -> float:
-        """Time of a pair over the usual one of its class."""
-        return self.time(source, target) / self.usual_seconds[self.classes[source][target]]
-
-
-@dataclass(frozen=True)
-class PairMiss:
-    """A pair that is worse than its class; ratio: its time over the usual one of the class."""
-
-    source: int
-    target: int
-    name: str
-    link_class: str
-    ratio: float
-
-
-def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
-    """Pairs that miss their class's median by more than MISS, their interval beyond it too; worst first.
-
-    Classes of fewer than FEWEST_OF_A_CLASS pairs are not judged; emulated, computed and doubtful times are
-    not either.
-    """
-    if matrix.simulated or matrix.emulated:
-        return ()
-    slowest = 1 + MISS if matrix.is_latency else 1 / (1 - MISS)
-    misses = []
-    for source, target in matrix.pairs():
-        link_class = matrix.classes[source][target]
-        usual = matrix.usual_seconds[link_class]
-        low, ratio = matrix.low_seconds[source][target], matrix.ratio(source, target)
-        many = matrix.class_sizes[link_class] >= FEWEST_OF_A_CLASS
-        if (
-            many
-            and not matrix.doubts[source][target]
-            and ratio > slowest
-            and (low is None or low > usual)
+    def table(self, column: str) -> list[list[Any]]:
+        """Return a column of the cells with a row for each source; None where nothing was measured."""
+        ranks, cells = self.first.ranks, self.cells
+        rows: list[list[Any]] = [[None] * ranks for _ in range(ranks)]
+        for source, target, value in zip(
+            cells.source, cells.target, cells[column], strict=True
         ):
-            misses.append(
-                PairMiss(source, target, matrix.name(source, target), link_class, ratio)
-            )
-    return tuple(sorted(misses, key=lambda miss: -miss.ratio))
+            rows[source][target] = value
+            if self.both:
+                rows[target][source] = value
+        return rows
 
 
 def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
     """A matrix for every size, way and setting in which ``run`` measured pairs."""
-    tables: dict[tuple[Any, ...], dict[Pair, Point]] = defaultdict(dict)
-    for point in run.points:
-        if point.pair and point.is_timed:
-            pair = parse_pair(point.pair)
-            key = (*_KIND(point), point.size_bytes, pair.both)
-            tables[key][pair] = point
-    ordered = sorted(
-        tables.items(), key=lambda item: tuple(map(str, item[0][:-2])) + item[0][-2:]
-    )
-    joined: dict[tuple[Any, ...], tuple[Words, Table]] = {}
+    pairs = [
+        (parse_pair(point.pair), point) for point in run.points if point.pair and point.is_timed
+    ]
+    tables = grouped(pairs, lambda each: (*_KIND(each[1]), each[1].size_bytes, each[0].both))
+    teams: dict[tuple[object, ...], tuple[Joined, Rates | None]] = {}
     matrices = []
-    for _, pairs in ordered:
-        first = next(iter(pairs.values()))
+    for key in sorted(tables, key=lambda key: (*map(str, key[:-2]), *key[-2:])):
+        first = tables[key][0][1]
         # Sizes and ways of one team share what joins its ranks, which takes longer than all the rest.
-        place = (first.backend, first.ranks, first.nodes)
-        if place not in joined:
-            joint, ranks = joined_by(run, first), range(first.ranks)
-            classes = tuple(
-                tuple(joint.word(source, target) for target in ranks) for source in ranks
-            )
-            joined[place] = classes, _link_rates(run, first)
-        matrices.append(_matrix(pairs, *joined[place]))
+        team = (first.backend, first.ranks, first.nodes)
+        if team not in teams:
+            teams[team] = joined_by(run, first), _link_rates(run, first)
+        matrices.append(_matrix(tables[key], *teams[team]))
     return tuple(matrices)
 
 
-def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMatrix:
-    first = next(iter(pairs.values()))
-    settings = [
-        name
-        for name in _KIND.columns
-        if name not in ("collective", "backend", "dtype", "ranks", "nodes")
-    ]
+def _matrix(
+    pairs: Sequence[tuple[Pair, Point]], links: Joined, rates: Rates | None
+) -> PairMatrix:
+    import pandas as pd
 
-    def cells(value: Callable[[Point], Cell], empty: Cell) -> tuple[tuple[Cell, ...], ...]:
-        table = [[empty] * first.ranks for _ in range(first.ranks)]
-        for pair, point in pairs.items():
-            table[pair.source][pair.target] = value(point)
-            if pair.both:
-                table[pair.target][pair.source] = value(point)
-        return tuple(map(tuple, table))
-
+    first_pair, first = pairs[0]
+    cells = pd.DataFrame(
+        [
+            (
+                *(pair.source, pair.target, str(pair)),
+                *(point.median_seconds, point.low_seconds, ", ".join(doubts_of(point))),
+                links.word(pair.source, pair.target),
+                math.inf if rates is None else rates[pair.source, pair.target],
+            )
+            for pair, point in pairs
+        ],
+        columns=["source", "target", "name", *_MEASURED, "doubts", "link_class", "link_rate"],
+    )
+    cells = cells.astype(dict.fromkeys(_MEASURED, float)).sort_values(["source", "target"])
+    classes = cells.groupby("link_class").seconds
+    cells["usual_seconds"] = classes.transform("median")
+    cells["class_size"] = classes.transform("size")
+    cells["ratio"] = cells.seconds / cells.usual_seconds
+    names = _KIND.without("collective", "backend", "dtype", "ranks", "nodes").columns
+    settings = (AXIS[name].label_of(getattr(first, name)) for name in names)
     return PairMatrix(
-        backend=first.backend,
-        setting=", ".join(
-            filter(None, (AXIS[name].label_of(getattr(first, name)) for name in settings))
-        ),
-        dtype=first.dtype,
-        ranks=first.ranks,
-        nodes=first.nodes,
-        size_bytes=first.size_bytes,
-        both=next(iter(pairs)).both,
-        simulated=first.simulated,
-        emulated=any(point.emulated for point in pairs.values()),
-        seconds=cells(lambda point: point.median_seconds, None),
-        low_seconds=cells(lambda point: point.low_seconds, None),
-        doubts=cells(lambda point: ", ".join(doubts_of(point)), ""),
-        classes=classes,
-        link_rates=rates,
+        first,
+        first_pair.both,
+        ", ".join(filter(None, settings)),
+        any(point.emulated for _, point in pairs),
+        cells,
     )
 
 
-def _link_rates(run: Run, point: Point) -> Table:
-    """The rate of the slowest link between every two ranks; None where it is not known."""
-    ranks = point.ranks
-    on_gpus = point.on_gpus or capabilities_of(point.backend).gpu_ranks
-    topology = own_gpus(run, point) if on_gpus else None
-    slowest: list[float | None] = [None] * ranks**2
-    if topology is not None:
-        # More ranks than GPUs, or a graph that does not say enough: nothing is known then.
-        with suppress(CcbenchError):
-            nodes, network = max(point.nodes, 1), run.manifest.network or None
-            # Rank r is GPU r modulo the GPUs of a node, as runs number them.
-            routes = cluster_of(topology, nodes, network, ranks).fabric
-            sources = [source for source in range(ranks) for _ in range(ranks)]
-            links = routes.route(sources, list(range(ranks)) * ranks)
-            speeds = routes.link_bytes_per_second
-            slowest = [
-                min((float(speeds[link]) for link in row if link >= 0), default=None)
-                for row in links
-            ]
-    return tuple(tuple(slowest[row * ranks : (row + 1) * ranks]) for row in range(ranks))
+def _link_rates(run: Run, point: Point) -> Rates | None:
+    """Bytes per second of the slowest link between every two ranks; None where they are not known."""
+    topology = own_gpus(run, point)
+    if topology is None:
+        return None
+    # More ranks than GPUs, or a graph that does not say enough: nothing is known then.
+    with suppress(CcbenchError):
+        nodes, network = max(point.nodes, 1), run.manifest.network or None
+        # Rank r is GPU r modulo the GPUs of a node, as runs number them.
+        routes = cluster_of(topology, nodes, network, point.ranks).fabric
+        ranks = np.arange(point.ranks)
+        links = routes.route(ranks[:, None], ranks)
+        # Rows are padded with -1, the last entry.
+        speeds = np.append(routes.link_bytes_per_second, np.inf)[links]
+        return np.asarray(speeds.min(axis=1, initial=np.inf).reshape(len(ranks), -1))
+    return None
 
 
 def doubts_of(point: Point) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class Fastest:
     @property
     def times_published(self) -> float | None:
         """The winner's time as a multiple of the best published."""
-        return self.p50_seconds / self.published.median_seconds if self.published else None
+        return self.p50_seconds / self.published.seconds if self.published else None
 
 
 @dataclass(frozen=True)
@@ -96,42 +96,43 @@ def best_published(devices: Set[str]) -> Best:
     if len(devices) != 1:
         return {}
     timings = sorted(
-        sound(timings_of([load_published(SERVERS)])), key=lambda timing: -timing.median_seconds
+        sound(timings_of([load_published(SERVERS)])), key=lambda timing: -timing.seconds
     )
     return {_work(timing): timing for timing in timings if timing.situation.place in devices}
 
 
 def sound(timings: Sequence[Timing]) -> list[Timing]:
     """Return ``timings`` without those that have flags that nobody knows: the machine was ill."""
-    return [timing for timing in timings if {*timing.flags} <= {*Flag}]
+    return [timing for timing in timings if {*timing.point.flags} <= {*Flag}]
 
 
 def _work(timing: Timing) -> tuple[Situation, int]:
-    return replace(timing.situation, place=""), timing.size_bytes
+    return replace(timing.situation, place=""), timing.point.size_bytes
 
 
 def _name(timing: Timing) -> str:
     # Releases tell apart what others printed; those of a run are variants, which the label has.
-    choice, printed = timing.choice, timing.version and not timing.samples_seconds
-    words = choice.label.removeprefix(f"{choice.backend} ")
-    return f"{timing.version} {words}" if printed else choice.label
+    choice, version = timing.choice, timing.point.backend_version
+    if not version or len(timing.point.samples_seconds):
+        return choice.label
+    return f"{version} {choice.label.removeprefix(f'{choice.backend} ')}"
 
 
 def winners_of(timings: Sequence[Timing], best: Best) -> Iterator[Fastest]:
     """Yield the winner at each size of one situation."""
     held = ""
-    for size, at in sorted(grouped(timings, lambda timing: timing.size_bytes).items()):
+    for size, at in sorted(grouped(timings, lambda timing: timing.point.size_bytes).items()):
         named = grouped(at, _name)
         times = {
-            name: median(timing.median_seconds for timing in members)
+            name: median(timing.seconds for timing in members)
             for name, members in named.items()
         }
         fastest = min(sorted(times), key=times.__getitem__)
         if times.get(held, math.inf) >= times[fastest] * (1 + LEAD):
             held = fastest
-        samples = [sample for timing in named[held] for sample in timing.samples_seconds]
+        samples = np.concatenate([timing.point.samples_seconds for timing in named[held]])
         # What hosts do is no match for tables of GPUs.
-        on_gpus = not samples or capabilities_of(named[held][0].choice.backend).on_gpus
+        on_gpus = not len(samples) or capabilities_of(named[held][0].choice.backend).on_gpus
         yield Fastest(
             size,
             held,

@@ -36,9 +36,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +48,14 @@ Truths = NDArray[np.bool_]
 
 Rounds = Sequence[Floats]
 """The samples of one point, one array a round, none of them empty."""
+
+CONFIDENCE = 0.95
+"""Of intervals, and one minus the share of false findings that is let pass."""
+
+LEVEL = 1 - CONFIDENCE + 1e-12
+
+DRAWS, SEED = 1000, 1
+"""Of the bootstrap, and of everything that is drawn."""
 
 DRAWN_AT_ONCE = 4_000_000
 """Values that resampling holds at a time: 32 MB."""
@@ -130,7 +137,6 @@ class Tested:
 def tested(
     base: Floats,
     new: Floats,
-    confidence: float,
     pairs: Truths | None = None,  # noqa: PT028 - no test function
 ) -> Tested:
     """base, new: medians of rounds in seconds, a row a point, NaN where a row has no further round.
@@ -141,24 +147,24 @@ def tested(
     alone, ranks = welch_p(np.log(base), np.log(new)), rank_p(base, new)
     if pairs is not None:
         alone[pairs], ranks[pairs] = (test(np.log(new[pairs])) for test in (trimmed_p, sign_p))
-    welch, level = corrected(alone), 1 - confidence + 1e-12
+    welch = corrected(alone)
     ratio = np.nanmedian(new, axis=1) / np.nanmedian(base, axis=1)
-    vetoed = ranks > level
+    vetoed = ranks > LEVEL
     # A few rounds that take a hundred times as long leave means without meaning, and ranks what they were.
-    by_ranks, by_ranks_alone = (p <= RANKS_SHARE * level for p in (corrected(ranks), ranks))
-    differs, would_differ = ((p <= level) & ~vetoed for p in (welch, alone))
+    by_ranks, by_ranks_alone = (p <= RANKS_SHARE * LEVEL for p in (corrected(ranks), ranks))
+    differs, would_differ = ((p <= LEVEL) & ~vetoed for p in (welch, alone))
     return Tested(ratio, welch, ranks, differs | by_ranks, would_differ | by_ranks_alone)
 
 
-def as_pairs(base: Floats, new: Floats, confidence: float) -> tuple[Floats, Floats, Truths]:
+def as_pairs(base: Floats, new: Floats) -> tuple[Floats, Floats, Truths]:
     """Ones and ratios in the place of times, in rows whose rounds can be told in pairs, and which these are.
 
     For rounds that were measured in turn, one of the base right before or after one of the new side: what
     else the machine did meanwhile was the same for both, and ratios do not have it. Rows with as many rounds
-    on both sides, and enough of them that signs can show a change at ``confidence`` (6 at 95 %).
+    on both sides, and enough of them that signs can show a change (6).
     """
     rounds = rounds_of(base)
-    pairs = (rounds == rounds_of(new)) & (2.0 ** (1 - rounds) <= 1 - confidence + 1e-12)
+    pairs = (rounds == rounds_of(new)) & (2.0 ** (1 - rounds) <= LEVEL)
     remaining, ratios, width = base.copy(), new.copy(), min(base.shape[1], new.shape[1])
     ratios[pairs, :width] /= base[pairs, :width]
     remaining[pairs] /= base[pairs]
@@ -170,42 +176,35 @@ def least_rank_p(base_rounds: int, new_rounds: int) -> float:
     return min(1.0, 2.0 / math.comb(base_rounds + new_rounds, base_rounds))
 
 
-def enough_rounds(base_rounds: int, new_rounds: int, confidence: float) -> bool:
-    """True if so many rounds can show a change at all at ``confidence``."""
+def enough_rounds(base_rounds: int, new_rounds: int) -> bool:
+    """True if so many rounds can show a change at all."""
     few = min(base_rounds, new_rounds) < FEWEST_ROUNDS
-    return not few and least_rank_p(base_rounds, new_rounds) <= 1 - confidence + 1e-12
+    return not few and least_rank_p(base_rounds, new_rounds) <= LEVEL
 
 
-@lru_cache(maxsize=64)
-def rounds_needed(confidence: float) -> int:
-    """The fewest rounds on each side that are enough: 4 at 95 %."""
-    return next(n for n in range(FEWEST_ROUNDS, 1000) if enough_rounds(n, n, confidence))
+ROUNDS_NEEDED = 4
+"""The fewest rounds on each side that are enough."""
 
 
-def each_row(test: Callable[[Floats, Floats], Floats], base: Floats, new: Floats) -> Floats:
-    """Return p of ``test`` for every row; where nothing varies, 1 for equal means and 0 for different ones."""
-    p_values = np.ones(len(base))
-    for rows, left, right in by_rounds(base, new):
-        still = np.maximum(np.ptp(left, axis=1), np.ptp(right, axis=1)) < ROUNDING * np.maximum(
-            1.0, np.abs(left.mean(axis=1))
-        )
-        equal = np.abs(left.mean(axis=1) - right.mean(axis=1)) < 1e-9
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # SciPy's, of precision lost in rows that hardly vary
-            p_values[rows] = np.where(still, equal, np.nan_to_num(test(left, right), nan=1.0))
-    return p_values
+def welch_p(base: Floats, new: Floats, trim: float = 0.0) -> Floats:
+    """Return the two-sided p of equal means, a row a point, NaN where a row has no further round.
 
-
-def welch_p(base: Floats, new: Floats) -> Floats:
-    """Return the two-sided p of equal means, a row a point, NaN where a row has no further round."""
+    Where nothing varies, 1 for equal means and 0 for different ones. trim: share that is left out at either end.
+    """
     from scipy import stats
 
-    def test(left: Floats, right: Floats) -> Floats:
-        return np.asarray(stats.ttest_ind(left, right, axis=1, equal_var=False).pvalue)
-
-    return each_row(test, base, new)
+    p_values = np.ones(len(base))
+    for rows, left, right in by_rounds(base, new):
+        means = [side.mean(axis=1) for side in (left, right)]
+        widest = np.maximum(np.ptp(left, axis=1), np.ptp(right, axis=1))
+        still = widest < ROUNDING * np.maximum(1.0, np.abs(means[0]))
+        equal = np.abs(means[0] - means[1]) < 1e-9
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            # SciPy's, of precision lost in rows that hardly vary
+            warnings.simplefilter("ignore")
+            result = stats.ttest_ind(left, right, axis=1, equal_var=False, trim=trim)
+        p_values[rows] = np.where(still, equal, np.nan_to_num(result.pvalue, nan=1.0))
+    return p_values
 
 
 def rank_p(base: Floats, new: Floats) -> Floats:
@@ -228,13 +227,7 @@ def trimmed_p(differences: Floats) -> Floats:
 
     Yuen's test against zeros, which is Tukey's and McLaughlin's t of one sample.
     """
-    from scipy import stats
-
-    def test(left: Floats, right: Floats) -> Floats:
-        trimmed = stats.ttest_ind(left, right, axis=1, equal_var=False, trim=TRIMMED)
-        return np.asarray(trimmed.pvalue)
-
-    return each_row(test, differences, differences * 0)
+    return welch_p(differences, differences * 0, TRIMMED)
 
 
 def sign_p(differences: Floats) -> Floats:
@@ -257,9 +250,7 @@ def corrected(p_values: Floats) -> Floats:
     return corrected_p
 
 
-def ratio_intervals(
-    base: Floats, new: Floats, confidence: float, draws: int, seed: int
-) -> tuple[Floats, Floats]:
+def ratio_intervals(base: Floats, new: Floats) -> tuple[Floats, Floats]:
     """Low and high end of new median over base median of every point.
 
     base, new: medians of rounds, a row for each point, NaN where a row has no further round.
@@ -272,15 +263,15 @@ def ratio_intervals(
         # out, as if of Student's distribution, with the spread corrected by n/(n-1) (T. C. Hesterberg, Amer.
         # Statist. 69 (2015) 371).
         count = max(min(side.shape[1] for side in sides), 2)
-        tail = (1 - confidence) / 2
+        tail = (1 - CONFIDENCE) / 2
         if count < FEW_ROUNDS:
             quantile = stats.t.ppf(1 - tail, count - 1)
             tail = stats.norm.cdf(-math.sqrt(count / (count - 1)) * quantile)
         # Outwards to a replicate that exists: the interval is never narrower than the tails say.
-        place = math.floor(tail * (draws - 1))
+        place = math.floor(tail * (DRAWS - 1))
         picks = [
-            np.random.default_rng([seed, number, side.shape[1]]).integers(
-                side.shape[1], size=(draws, side.shape[1])
+            np.random.default_rng([SEED, number, side.shape[1]]).integers(
+                side.shape[1], size=(DRAWS, side.shape[1])
             )
             for number, side in enumerate(sides)
         ]

@@ -19,7 +19,7 @@ whose processor other programs had is late by their fault: the system tells how 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -89,7 +89,6 @@ Parts = tuple[Members, ...]
 class SlowGroup:
     """One slow group. evidence: one sentence without its full stop."""
 
-    backend: str
     members: Members
     evidence: str
 
@@ -100,19 +99,16 @@ class SlowGroup:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Case:
     """One case in which several groups ran at once: seconds, and what joins the group, by members."""
 
-    backend: str
-    expression: str
-    ranks: int
+    point: Point
     seconds: Mapping[Members, float]
     link_class: Mapping[Members, LinkClass]
-    doubted: bool
 
     def least(self, share: float) -> float:
         """Return by how much, as a logarithm, an outlier must be slower."""
-        return math.log(GROSS) if self.doubted else math.log1p(share)
+        return math.log(GROSS) if doubts_of(self.point) else math.log1p(share)
 
 
 def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> list[SlowGroup]:
@@ -121,7 +117,7 @@ def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> li
     joined: how the ranks of a case are joined. A group inside which, or around which, another one is named
     already is not named again.
     """
-    cases_by_backend: dict[str, list[_Seen]] = defaultdict(list)
+    cases: list[_Case] = []
     teams: dict[tuple[object, ...], Joined] = {}
     for point in timed:
         if not point.groups or point.concurrent or point.mode == OVERLAP:
@@ -136,24 +132,18 @@ def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> li
             if key not in teams:
                 teams[key] = joined(point)
             link_class = {group: teams[key].link_class(group) for group in members}
-            times = dict(zip(members, medians, strict=True))
-            doubted = bool(doubts_of(point))
-            case = _Seen(point.backend, point.groups, point.ranks, times, link_class, doubted)
-            cases_by_backend[point.backend].append(case)
+            cases.append(_Case(point, dict(zip(members, medians, strict=True)), link_class))
     named: list[SlowGroup] = []
-    for backend, cases in cases_by_backend.items():
+    for backend, own in grouped(cases, lambda case: case.point.backend).items():
         # From all ranks to the smallest slow group, by way of the slow one of each size.
-        current: Members = tuple(range(max(case.ranks for case in cases)))
+        current: Members = tuple(range(max(case.point.ranks for case in own)))
         path: list[str] = []
-        while step := _slow_child(current, cases):
+        while step := _slow_child(current, own):
             current, text = step
             path.append(text)
-        slow = []
-        if path:
-            slow.append(
-                SlowGroup(backend, current, f"halved from {', then '.join(path)}, on {backend}")
-            )
-        for odd in _odd_among_peers(backend, cases):
+        walked = f"halved from {', then '.join(path)}, on {backend}"
+        slow = [SlowGroup(current, walked)] if path else []
+        for odd in _odd_among_peers(backend, own):
             if not any(
                 set(odd.members) <= set(kept.members) or set(odd.members) >= set(kept.members)
                 for kept in slow
@@ -163,59 +153,53 @@ def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> li
     return named
 
 
-def _slow_child(parent: Members, cases: Sequence[_Seen]) -> tuple[Members, str] | None:
+def _slow_child(parent: Members, cases: Sequence[_Case]) -> tuple[Members, str] | None:
     """The largest group inside ``parent`` that is slower than its siblings there, in most of their cases."""
     inside = set(parent)
-    # Ways to part the same ranks (``rank // 2``, ``rank % 2``) are asked one by one: what is slow in one of
-    # them may be spread over all parts of the other.
-    ratios: dict[Parts, list[tuple[Members, float]]] = defaultdict(list)
+    slowest: list[tuple[Parts, Members, float]] = []
     for case in cases:
         siblings = {group: time for group, time in case.seconds.items() if set(group) < inside}
         alike = len({case.link_class[group] for group in siblings}) == 1
         if len(siblings) < 2 or sum(map(len, siblings)) != len(parent) or not alike:
             continue
-        slowest = max(siblings, key=siblings.__getitem__)
-        ratio = siblings[slowest] / median(
-            time for group, time in siblings.items() if group != slowest
-        )
+        parts, group = tuple(siblings), max(siblings, key=siblings.__getitem__)
+        ratio = siblings.pop(group) / median(siblings.values())
         is_slow = math.log(ratio) >= case.least(SLOW_HALF)
-        ratios[tuple(siblings)].append((slowest, ratio if is_slow else 0.0))
-    for parts in sorted(ratios, key=lambda groups: -len(groups[0])):
+        slowest.append((parts, group, ratio if is_slow else 0.0))
+    # Ways to part the same ranks (``rank // 2``, ``rank % 2``) are asked one by one: what is slow in one of
+    # them may be spread over all parts of the other.
+    ways = grouped(slowest, lambda row: row[0])
+    for parts in sorted(ways, key=lambda groups: -len(groups[0])):
         for group in parts:
-            times = [ratio for slowest, ratio in ratios[parts] if slowest == group and ratio]
-            if len(times) >= max(FEWEST_CASES, DECIDED * len(ratios[parts])):
+            times = [ratio for _, slow, ratio in ways[parts] if slow == group and ratio]
+            if len(times) >= max(FEWEST_CASES, DECIDED * len(ways[parts])):
                 words = f"ranks {format_ranks(group)} ({median(times):.2f} times as long as the rest of "
                 return (
                     group,
-                    f"{words}{format_ranks(parent)} in {len(times)} of {len(ratios[parts])} cases)",
+                    f"{words}{format_ranks(parent)} in {len(times)} of {len(ways[parts])} cases)",
                 )
     return None
 
 
-def _odd_among_peers(backend: str, cases: Sequence[_Seen]) -> Iterator[SlowGroup]:
+def _odd_among_peers(backend: str, cases: Sequence[_Case]) -> Iterator[SlowGroup]:
     """Outliers among the groups of one expression, in most of its cases."""
-    counted = Counter(case.expression for case in cases)
-    ratios: dict[tuple[str, Members], list[float]] = defaultdict(list)
-    for case in cases:
-        # Peers are groups that are joined alike.
-        peers: dict[LinkClass, list[Members]] = defaultdict(list)
-        for group, link_class in case.link_class.items():
-            peers[link_class].append(group)
-        for groups in peers.values():
-            usual = median(case.seconds[group] for group in groups)
-            logs = [math.log(case.seconds[group] / usual) for group in groups]
-            for place in high_outliers(logs, case.least(SLOW_GROUP)):
-                ratios[case.expression, groups[place]].append(math.exp(logs[place]))
-    # The order of expressions is that of their first cases.
-    for (expression, group), times in sorted(
-        ratios.items(), key=lambda item: [*counted].index(item[0][0])
-    ):
-        if len(times) >= max(FEWEST_CASES, DECIDED * counted[expression]):
-            text = (
-                f"{median(times):.2f} times the usual time of its peers ({expression}) in "
-                f"{len(times)} of {counted[expression]} cases on {backend}"
-            )
-            yield SlowGroup(backend, group, text)
+    for expression, members in grouped(cases, lambda case: case.point.groups).items():
+        ratios: list[tuple[Members, float]] = []
+        for case in members:
+            # Peers are groups that are joined alike.
+            for groups in grouped(case.link_class, case.link_class.__getitem__).values():
+                usual = median(case.seconds[group] for group in groups)
+                logs = [math.log(case.seconds[group] / usual) for group in groups]
+                outliers = high_outliers(logs, case.least(SLOW_GROUP))
+                ratios += [(groups[place], math.exp(logs[place])) for place in outliers]
+        for group, odd in grouped(ratios, lambda row: row[0]).items():
+            if len(odd) >= max(FEWEST_CASES, DECIDED * len(members)):
+                middle = median(ratio for _, ratio in odd)
+                text = (
+                    f"{middle:.2f} times the usual time of its peers ({expression}) in "
+                    f"{len(odd)} of {len(members)} cases on {backend}"
+                )
+                yield SlowGroup(group, text)
 
 
 UNNAMED = "a device"
@@ -229,12 +213,12 @@ def flagged_devices(
 
     cases: of each its flags and the text of its readings. flags: those that count.
     """
-    counts: Counter[tuple[str, str]] = Counter()
-    for case_flags, readings in cases:
-        for flag in set(case_flags) & set(flags):
-            counts.update(
-                (flag, device) for device in devices_with(readings, flag) or [UNNAMED]
-            )
+    counts = Counter(
+        (flag, device)
+        for case_flags, readings in cases
+        for flag in {*case_flags} & {*flags}
+        for device in devices_with(readings, flag) or [UNNAMED]
+    )
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [(flag, device, count) for (flag, device), count in ordered]
 
@@ -270,22 +254,8 @@ STARVED = 0.75
 """Of the processor time of every other rank: a rank that gets less is not given what they are."""
 
 
-@dataclass(frozen=True)
-class _Blamed:
-    """A rank that most cases of a team speak against. cases: of how many; against: those that do."""
-
-    team: str
-    rank: int
-    against: tuple[Point, ...]
-    cases: int
-
-    @property
-    def share(self) -> str:
-        return f"{len(self.against)} of {self.cases} collectives on {self.team}"
-
-
-def waited_for(timed: Sequence[Point]) -> dict[int, str]:
-    """Ranks that the others wait for, one of a team at most, each with the evidence."""
+def waited_for(timed: Sequence[Point]) -> Iterator[tuple[int, str]]:
+    """Yield ranks that the others wait for, one of a team at most, each with the evidence."""
 
     def waits_least(point: Point) -> tuple[int, ...]:
         waits, rank = sorted(point.rank_waiting), point.slowest_rank
@@ -304,12 +274,12 @@ def waited_for(timed: Sequence[Point]) -> dict[int, str]:
         return (rank,) if waits[1] - waits[0] >= least else ()
 
     telling = [point for point in timed if (point.median_seconds or 0.0) >= TELLING_SECONDS]
-    blamed = _blamed(telling, waits_least, CHANCE)
-    return _joined((late.rank, f"the others wait for it in {late.share}") for late in blamed)
+    for rank, _, share in _blamed(telling, waits_least, CHANCE):
+        yield rank, f"the others wait for it in {share}"
 
 
-def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
-    """Ranks that get less processor time than all others, less than half of a team, each with the evidence.
+def starved_ranks(timed: Sequence[Point]) -> Iterator[tuple[int, str]]:
+    """Yield ranks that get less processor time than all others, less than half of a team, each with the evidence.
 
     What other programs took is no rank's fault.
     """
@@ -319,33 +289,23 @@ def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
         for polled in timed
         if capabilities_of(polled.backend).polls and Flag.STEAL not in polled.flags
     ]
-    texts = []
-    for starved in _blamed(polling, _gets_least):
+    for starved, against, share in _blamed(polling, _gets_least):
         # A rank's processor time over the least that a rank gets that does not lack it.
         ratios = []
-        for point in starved.against:
+        for point in against:
             shares, lacking = _could_run(point), _gets_least(point)
             least = min(share for rank, share in enumerate(shares) if rank not in lacking)
-            ratios.append(shares[starved.rank] / least)
-        text = (
-            f"it gets {median(ratios):.0%} of the next one's processor time in {starved.share}"
+            ratios.append(shares[starved] / least)
+        yield (
+            starved,
+            f"it gets {median(ratios):.0%} of the next one's processor time in {share}",
         )
-        texts.append((starved.rank, text))
-    return _joined(texts)
-
-
-def _joined(named: Iterable[tuple[int, str]]) -> dict[int, str]:
-    """All that speaks against each rank."""
-    texts: dict[int, str] = {}
-    for rank, text in named:
-        texts[rank] = f"{texts[rank]}; {text}" if rank in texts else text
-    return texts
 
 
 def _blamed(
     timed: Sequence[Point], of_case: Callable[[Point], tuple[int, ...]], chance: float = 1.0
-) -> Iterator[_Blamed]:
-    """Of each team the ranks that ``of_case`` gives for most of the cases that decide, if many do.
+) -> Iterator[tuple[int, Sequence[Point], str]]:
+    """Yield ranks that ``of_case`` gives for most of the cases of a team that decide, with these and their share.
 
     of_case: the ranks that one case speaks against. chance: how likely ranks that are all alike may be to
     give one of them as many cases.
@@ -360,20 +320,18 @@ def _blamed(
     teams = grouped(of_all, lambda point: (point.backend, point.ranks))
     sizes = Counter(backend for backend, _ in teams)
     for (backend, size), cases in teams.items():
-        against: dict[int, list[Point]] = defaultdict(list)
-        decided = 0
-        for point in cases:
-            ranks = of_case(point)
-            decided += bool(ranks)
-            for rank in ranks:
-                against[rank].append(point)
+        ranks_of = [(point, of_case(point)) for point in cases]
+        decided = sum(bool(ranks) for _, ranks in ranks_of)
         if decided < max(FEWEST_DECIDED, len(cases) / 2):
             continue
-        for rank in sorted(against):
-            times = len(against[rank])
-            if times >= DECIDED * decided and chance_of_most(times, decided, size) <= chance:
+        for rank in sorted({rank for _, ranks in ranks_of for rank in ranks}):
+            against = [point for point, ranks in ranks_of if rank in ranks]
+            if (
+                len(against) >= DECIDED * decided
+                and chance_of_most(len(against), decided, size) <= chance
+            ):
                 team = f"{backend} with {size} ranks" if sizes[backend] > 1 else backend
-                yield _Blamed(team, rank, tuple(against[rank]), len(cases))
+                yield rank, against, f"{len(against)} of {len(cases)} collectives on {team}"
 
 
 def _is_loaded(point: Point) -> bool:

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 from typing import TypeVar
 
+import numpy as np
+
+from ccbench.analysis.significance import CONFIDENCE
 from ccbench.cases.axes import AXIS, SETTINGS, WORK
 from ccbench.errors import UsageError
 from ccbench.results import Point, Run
+from ccbench.results.keys import Key, grouped
 from ccbench.stats import Interval, rounds_interval
 from ccbench.units import plural, shown
 
@@ -29,6 +33,8 @@ SETTINGS_OF_LIBRARIES = tuple(
 """Axes that a library can be told besides algorithm, protocol and channels."""
 
 NOT_SET = tuple(axis.default for axis in SETTINGS_OF_LIBRARIES)
+
+_SITUATION = Key(("collective", "ranks", "nodes", "dtype", "op", "in_place", "mode"))
 
 
 @dataclass(frozen=True, order=True)
@@ -92,25 +98,17 @@ class Situation:
 
 @dataclass(frozen=True)
 class Timing:
-    """One choice at one size, in seconds per launch.
-
-    samples_seconds, round_samples: as a run keeps them; empty where a source prints an average only.
-    ran: algorithm and protocol that the library said it ran, "" where it did not; channels_used: 0 likewise.
-    simulated: computed, not measured. kept: it may be advised. version: the library's release.
-    """
+    """One choice at one size. kept: it may be advised."""
 
     situation: Situation
     choice: Choice
-    size_bytes: int
-    median_seconds: float
-    samples_seconds: tuple[float, ...] = ()
-    round_samples: tuple[int, ...] = ()
-    flags: tuple[str, ...] = ()
-    simulated: bool = False
-    channels_used: int = 0
-    ran: tuple[str, str] = ("", "")
+    point: Point
     kept: bool = True
-    version: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Median of a launch."""
+        return self.point.median_seconds or 0.0
 
 
 Forced = Callable[[str], tuple[str, str] | None]
@@ -150,57 +148,37 @@ def timings_of(
     """
     # The processor is said where one name of a machine stands for several, as measured-2-cores does.
     named = [(run.manifest.machine, run.manifest.processor) for run in runs]
-    with_processor = {pair for pair in named if pair[1]}
-    several = {
-        name
-        for name in dict(named)
-        if sum(machine_name == name for machine_name, _ in with_processor) > 1
-    }
+    known = Counter(name for name, processor in {*named} if processor)
     timings = []
     for run, (name, processor) in zip(runs, named, strict=True):
-        place = ", ".join(filter(None, (name, processor))) if name in several else name
+        place = ", ".join(filter(None, (name, processor))) if known[name] > 1 else name
         for point in run.points:
             if point.is_timed and not point.emulated and point.ranks >= 2:
                 # What somebody knows to have been forced outranks what a log does not say.
-                known_choice = (
-                    forced(point.source) if forced is not None and point.source else None
-                )
-                requested = known_choice or (point.algorithm, point.protocol)
-                timing = _timing(point, place, requested)
-                timings.append(replace(timing, kept=kept is None or point.case_id in kept))
+                known_choice = forced(point.source) if forced and point.source else None
+                is_kept = kept is None or point.case_id in kept
+                timings.append(timing_of(point, place, known_choice, is_kept))
     return tuple(timings)
 
 
-def _timing(point: Point, place: str, requested: tuple[str, str]) -> Timing:
-    settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
+def timing_of(
+    point: Point,
+    place: str,
+    requested: tuple[str, str] | None = None,
+    kept: bool = True,
+) -> Timing:
+    """Return the timing of ``point``. requested: algorithm and protocol, where these are not the point's own."""
     # Who launches tells in a stream; a graph is launched before the clock starts.
     launcher = (AXIS["processes"],) if point.mode != "graph" else ()
     work = (
         axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"], *launcher)
     )
-    situation = Situation(
-        collective=point.collective,
-        ranks=point.ranks,
-        nodes=point.nodes,
-        dtype=point.dtype,
-        op=point.op,
-        in_place=point.in_place,
-        mode=point.mode,
-        place=place or point.device_model,
-        work=", ".join(filter(None, work)),
-    )
+    where = place or point.device_model, ", ".join(filter(None, work))
+    situation = Situation(*(*_SITUATION(point), *where))
+    settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
+    choice = requested or (point.algorithm, point.protocol)
     return Timing(
-        situation=situation,
-        choice=Choice(point.backend, *requested, point.channels, settings),
-        size_bytes=point.size_bytes,
-        median_seconds=point.median_seconds or 0.0,
-        samples_seconds=tuple(point.samples_seconds.tolist()),
-        round_samples=point.round_samples,
-        flags=point.flags,
-        simulated=point.simulated,
-        channels_used=point.channels_used,
-        ran=(point.algorithm_used.lower(), point.protocol_used.lower()),
-        version=point.backend_version,
+        situation, Choice(point.backend, *choice, point.channels, settings), point, kept
     )
 
 
@@ -210,13 +188,12 @@ class Rules:
 
     minimum_gain: of measured samples. minimum_printed_gain: where there is no interval, as of averages that
     another tool printed: nobody can tell their noise, and repeated runs of nccl-tests differ by several
-    percent (NVIDIA/nccl#1469, NVIDIA/nccl-tests#104), so a larger one. confidence: that all intervals of one
-    size hold together. reproducible: only choices that keep bits are advised, whatever they cost.
+    percent (NVIDIA/nccl#1469, NVIDIA/nccl-tests#104), so a larger one.
+    reproducible: only choices that keep bits are advised, whatever they cost.
     """
 
     minimum_gain: float = 0.03
     minimum_printed_gain: float = 0.10
-    confidence: float = 0.95
     reproducible: bool = False
 
 
@@ -316,13 +293,11 @@ def advise(timings: Iterable[Timing], rules: Rules | None = None) -> tuple[Advic
 
 
 def _advised(timings: Iterable[Timing], rules: Rules) -> Iterator[tuple[Advice, _Speeds]]:
-    situations: dict[Situation, list[Timing]] = defaultdict(list)
-    for timing in timings:
-        situations[timing.situation].append(timing)
+    situations = grouped(timings, lambda timing: timing.situation)
     for situation, members in sorted(situations.items()):
         speeds = _speeds(members, rules)
-        flags = sorted({flag for member in members for flag in member.flags})
-        simulated = any(member.simulated for member in members)
+        flags = sorted({flag for member in members for flag in member.point.flags})
+        simulated = any(member.point.simulated for member in members)
         looked = [_at_size(size, at, rules) for size, at in speeds.items()]
         # Hysteresis: a choice stays until another is certainly better. It stays only between sizes at which it
         # was advised by itself: nothing trails behind the last of them.
@@ -331,10 +306,10 @@ def _advised(timings: Iterable[Timing], rules: Rules) -> Iterator[tuple[Advice, 
         since = 0  # index of the last size that advised what is held
         for index, answer in enumerate(looked):
             at = speeds[answer.size_bytes]
-            if held is not None and answer.choice == held:
+            if held and answer.choice == held:
                 answers[since + 1 : index] = [held] * (index - since - 1)
                 since = index
-            elif held is None or held not in at or _is_slower(at[held], at[answer.best], rules):
+            elif not held or held not in at or _is_slower(at[held], at[answer.best], rules):
                 held, since = answer.choice, index
         pairs = groupby(zip(looked, answers, strict=True), key=lambda pair: pair[1])
         bands = tuple(
@@ -345,34 +320,42 @@ def _advised(timings: Iterable[Timing], rules: Rules) -> Iterator[tuple[Advice, 
 
 def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _Speed]]:
     """Speeds by size and choice, sizes ascending."""
-    grouped: dict[int, dict[Choice, list[Timing]]] = defaultdict(lambda: defaultdict(list))
-    for member in members:
-        grouped[member.size_bytes][member.choice].append(member)
     by_size: dict[int, dict[Choice, _Speed]] = {}
-    for size, choices in sorted(grouped.items()):
-        confidence = 1 - (1 - rules.confidence) / len(choices)
+    for size, at in sorted(grouped(members, lambda timing: timing.point.size_bytes).items()):
+        choices = grouped(at, lambda timing: timing.choice)
+        confidence = 1 - (1 - CONFIDENCE) / len(choices)
         by_size[size] = {}
         for choice, timings in choices.items():
             # The same choice measured several times (in several runs): rounds count as those of one.
-            seconds, interval = float(median(timing.median_seconds for timing in timings)), None
-            if all(timing.samples_seconds for timing in timings):
-                samples = [sample for timing in timings for sample in timing.samples_seconds]
+            points = [timing.point for timing in timings]
+            seconds, interval = float(median(timing.seconds for timing in timings)), None
+            if all(len(point.samples_seconds) for point in points):
                 rounds = [
                     n
-                    for timing in timings
-                    for n in (timing.round_samples or (len(timing.samples_seconds),))
+                    for point in points
+                    for n in (point.round_samples or (len(point.samples_seconds),))
                 ]
-                among = rounds_interval(samples, rounds, confidence)
+                samples = np.concatenate([point.samples_seconds for point in points])
+                among = rounds_interval(samples.tolist(), rounds, confidence)
                 interval = among if among.confidence >= confidence else None
                 # The run's own median may be that of the rounds; the interval must hold it.
                 if len(timings) > 1 or (
                     interval and not interval.low <= seconds <= interval.high
                 ):
                     seconds = among.median
-            channels = _common((timing.channels_used for timing in timings), 0)
-            ran = _common((timing.ran for timing in timings), ("", ""))
-            kept = all(timing.kept for timing in timings)
-            by_size[size][choice] = _Speed(seconds, interval, channels, ran, kept)
+            by_size[size][choice] = _Speed(
+                seconds,
+                interval,
+                _common((point.channels_used for point in points), 0),
+                _common(
+                    (
+                        (each.algorithm_used.lower(), each.protocol_used.lower())
+                        for each in points
+                    ),
+                    ("", ""),
+                ),
+                all(timing.kept for timing in timings),
+            )
     return by_size
 
 
@@ -400,36 +383,37 @@ def _at_size(size: int, speeds: Mapping[Choice, _Speed], rules: Rules) -> AtSize
         speeds, key=lambda choice: (speeds[choice].seconds, not choice.is_default, choice)
     )
     # Where bits must stay, what is not reproducible may be a rival, and is never advised.
-    kept_choices = [choice for choice in order if speeds[choice].kept]
-    if not kept_choices:
+    kept = [choice for choice in order if speeds[choice].kept]
+    if not kept:
         return AtSize(size, order[0], None, None, None, "no choice keeps bits")
-    best = kept_choices[0]
-    lost = [choice for choice in order if choice not in kept_choices]
-    if lost and not any(choice.is_default for choice in kept_choices):
-        rival = next((choice for choice in lost if choice.is_default), lost[0])
-        return AtSize(size, best, rival, _gain(speeds[best], speeds[rival]), best, "")
-    order = kept_choices
-    if len(order) == 1:
+    best, *others = kept
+    lost = [choice for choice in order if choice not in kept]
+    is_price = bool(lost) and not any(choice.is_default for choice in kept)
+    rivals = lost if is_price else others
+    if not rivals:
         return AtSize(size, best, None, None, None, "nothing else was measured")
-    defaults = [choice for choice in order if choice.is_default]
-    rival = defaults[0] if defaults and defaults[0] != best else order[1]
+    rival = next((choice for choice in rivals if choice.is_default), rivals[0])
     gain = _gain(speeds[best], speeds[rival])
-    kept = f"{KEPT} {rules.minimum_gain:.0%} faster"
-    if best.is_default:
-        return AtSize(size, best, rival, gain, None, kept)
-    # Without an interval nobody can tell noise from a gain: only a large one is told.
-    why = ""
-    if gain.low is None and gain.median < rules.minimum_printed_gain:
+    why = "" if is_price else _why_not(best, rival, gain, rules)
+    return AtSize(size, best, rival, gain, None if why else best, why)
+
+
+def _why_not(best: Choice, rival: Choice, gain: Gain, rules: Rules) -> str:
+    """Return why the best is not advised; empty where it is."""
+    small = gain.low is not None and gain.median < rules.minimum_gain
+    if best.is_default or (small and rival.is_default):
+        return f"{KEPT} {rules.minimum_gain:.0%} faster"
+    why = f"less than {rules.minimum_gain:.0%}"
+    if gain.low is None:
+        # Without an interval nobody can tell noise from a gain: only a large one is told.
+        if gain.median >= rules.minimum_printed_gain:
+            return ""
         why = f"no intervals, and less than {rules.minimum_printed_gain:.0%}"
-    elif gain.low is not None and gain.median < rules.minimum_gain:
-        if rival.is_default:
-            return AtSize(size, best, rival, gain, None, kept)
-        why = f"less than {rules.minimum_gain:.0%}"
-    elif gain.low is not None and not gain.certain:
+    elif not small:
+        if gain.certain:
+            return ""
         why = "not told apart from noise"
-    if why:
-        return AtSize(size, best, rival, gain, None, f"{best.label} leads {rival.label}: {why}")
-    return AtSize(size, best, rival, gain, best, "")
+    return f"{best.label} leads {rival.label}: {why}"
 
 
 def _is_slower(speed: _Speed, rival: _Speed, rules: Rules) -> bool:
@@ -439,47 +423,28 @@ def _is_slower(speed: _Speed, rival: _Speed, rules: Rules) -> bool:
 
 
 def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> Band:
-    chosen_speeds = (
-        [speeds[answer.size_bytes][choice] for answer in looked] if choice is not None else []
-    )
-    own = [
-        answer
-        for answer in looked
-        if choice is not None and answer.choice == choice and answer.gain is not None
-    ]
-    gains = sorted(
-        (answer.gain for answer in own if answer.gain is not None), key=lambda gain: gain.median
-    )
-    reasons = (
-        list(dict.fromkeys(answer.why for answer in looked if answer.why))
-        if choice is None
-        else []
-    )
+    chosen = [speeds[answer.size_bytes][choice] for answer in looked] if choice else []
+    own = [answer for answer in looked if choice and answer.choice == choice]
+    gains = sorted((answer.gain for answer in own if answer.gain), key=lambda gain: gain.median)
+    every = dict.fromkeys(answer.why for answer in looked if answer.why)
+    reasons = [] if choice else [*every]
     sizes = tuple(answer.size_bytes for answer in looked)
-    used = _common((speed.channels_used for speed in chosen_speeds), 0)
+    used = _common((speed.channels_used for speed in chosen), 0)
     return Band(
         low_bytes=sizes[0],
         high_bytes=sizes[-1],
         sizes_bytes=sizes,
         choice=choice,
-        rivals=tuple(
-            dict.fromkeys(
-                answer.rival for answer in (own or looked) if answer.rival is not None
-            )
-        ),
+        rivals=tuple(dict.fromkeys(answer.rival for answer in (own or looked) if answer.rival)),
         smallest_gain=gains[0] if gains else None,
         largest_gain=gains[-1] if gains else None,
         bridged_bytes=tuple(
-            answer.size_bytes
-            for answer in looked
-            if choice is not None and answer.choice != choice
+            answer.size_bytes for answer in looked if choice and answer.choice != choice
         ),
         why="; ".join(reasons[:2]) + ("; ..." if len(reasons) > 2 else ""),
-        without_interval=any(
-            answer.gain is not None and answer.gain.low is None for answer in looked
-        ),
+        without_interval=any(answer.gain and answer.gain.low is None for answer in looked),
         channels=(choice.channels or used) if choice else 0,
-        ran=_common((speed.ran for speed in chosen_speeds), ("", "")),
+        ran=_common((speed.ran for speed in chosen), ("", "")),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ccbench.analysis.bits import share_text
@@ -17,8 +17,6 @@ DEFAULT_THRESHOLD = 0.05
 
 MODEL = "model"
 """Name of the base where a run is compared with its own predictions."""
-
-"""Exit codes."""
 
 
 class Verdict(str, Enum):
@@ -52,23 +50,18 @@ class NoVerdict(str, Enum):
 class Settings:
     """Settings of a comparison.
 
-    threshold: the least change that counts, as a fraction. confidence: of intervals, and one minus the
-    share of false findings that is let pass. undecided: share of points whose interval may be too wide before
-    the exit code says so. accepted_flags: flags that make nothing doubtful. across_machines: other devices
+    threshold: the least change that counts, as a fraction. undecided: share of points whose interval may be too wide
+    before the exit code says so. accepted_flags: flags that make nothing doubtful. across_machines: other devices
     are no reason for having no verdict. by_systems: against a model or published figures, where the spread of
     healthy systems is known, that spread counts in place of a threshold. same_bits: bits alone decide: any
-    that changed are a regression, and points whose bits are not compared not decided. draws: of the bootstrap. seed: of
-    everything that is drawn.
+    that changed are a regression, and points whose bits are not compared not decided.
     """
 
     threshold: float = DEFAULT_THRESHOLD
-    confidence: float = 0.95
     undecided: float = 0.0
     accepted_flags: frozenset[str] = frozenset()
     across_machines: bool = False
     by_systems: bool = False
-    draws: int = 1000
-    seed: int = 1
     same_bits: bool = False
 
 
@@ -112,6 +105,13 @@ class Comparison:
             return f"doubtful, for {self.reason}"
         verdict = "wrong results" if self.wrong else self.verdict.value
         return f"{verdict}: {self.reason}" if self.reason else verdict
+
+    def but(
+        self, verdict: Verdict, cause: NoVerdict | None = None, reason: str = ""
+    ) -> Comparison:
+        """Return it with another verdict, its reason behind those that it has."""
+        reasons = "; ".join(filter(None, (self.reason, reason)))
+        return replace(self, verdict=verdict, cause=cause, reason=reasons)
 
     @property
     def change(self) -> float | None:

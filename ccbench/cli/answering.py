@@ -79,7 +79,9 @@ def _table(titles: Sequence[str], rows: Iterable[tuple[str, ...]]) -> Iterator[s
 def _row(each: Fastest, sampled: bool) -> tuple[str, ...]:
     best, beside = each.published, ""
     if best is not None:
-        beside = f"{each.times_published:.2f} ({best.version}, {best.situation.mode})"
+        beside = (
+            f"{each.times_published:.2f} ({best.point.backend_version}, {best.situation.mode})"
+        )
     times = (each.p50_seconds, each.p99_seconds)[: 1 + sampled]
     seconds = [format_seconds(time) if time else "" for time in times]
     return format_size(each.size_bytes), each.name, *seconds, beside

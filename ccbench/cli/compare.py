@@ -64,13 +64,6 @@ FORMATS = {".json": "json", ".md": "md", ".xml": "junit"}
     "differ by, else 30%.",
 )
 @click.option(
-    "--confidence",
-    default="95%",
-    show_default=True,
-    callback=fraction,
-    help="Confidence level of findings.",
-)
-@click.option(
     "--max-undecided",
     "undecided",
     default="0%",
@@ -119,7 +112,6 @@ FORMATS = {".json": "json", ".md": "md", ".xml": "junit"}
 def compare(
     runs: tuple[str, ...],
     threshold: float | None,
-    confidence: float,
     undecided: float,
     accepted_flags: frozenset[str],
     across_machines: bool,
@@ -163,12 +155,8 @@ def compare(
     usual = MODEL_THRESHOLD if by_systems else DEFAULT_THRESHOLD
     default = usual if threshold is None else threshold
     _refuse_unless(0 < default < 1, "--fail-over", "write more than 0% and less than 100%")
-    _refuse_unless(
-        0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%"
-    )
     settings = Settings(
         threshold=default,
-        confidence=confidence,
         undecided=undecided,
         across_machines=across_machines,
         accepted_flags=accepted_flags,

@@ -466,7 +466,7 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
 
 def _next_step(suite: str, run: Run) -> str:
     """The command that helps after this run: a quiet machine, enough rounds, or a comparison."""
-    from ccbench.analysis.significance import rounds_needed
+    from ccbench.analysis.significance import ROUNDS_NEEDED
 
     words = ["ccbench", "run", suite, *typed_options(NOT_REPEATED)]
     timed = [point for point in run.points if point.median_seconds]
@@ -475,7 +475,7 @@ def _next_step(suite: str, run: Run) -> str:
     doubted = sum(Flag.CPU_CONTENTION in point.flags for point in timed)
     if 2 * doubted > len(timed):
         return f"end other programs, then: {shlex.join(words)}"
-    needed = rounds_needed(0.95)
+    needed = ROUNDS_NEEDED
     if min(len(point.round_samples) for point in timed) < needed:
         words += ["--rounds", str(needed)]
         return f"to see a change later, measure in {needed} rounds or more: {shlex.join(words)}"

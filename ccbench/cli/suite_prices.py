@@ -56,9 +56,10 @@ def show_suite(
 
 
 def _timings(suite: str, cluster: Cluster) -> Iterator[Timing]:
-    from ccbench.analysis.tuning import Choice, Situation, Timing
+    from ccbench.analysis.tuning import timing_of
     from ccbench.collectives import collective
     from ccbench.dtypes import item_bytes
+    from ccbench.results import Point
     from ccbench.runner.planning import RunOptions, plan_suite
     from ccbench.suite.model import load_suite
 
@@ -76,11 +77,14 @@ def _timings(suite: str, cluster: Cluster) -> Iterator[Timing]:
                 library, points = cluster_points(cluster, query, model)
             except MachineError:
                 continue  # its model has nothing about this collective
-            situation = Situation(
-                name, cluster.ranks, cluster.nodes, dtype, op, False, mode, cluster.name
-            )
-            for point in points:
-                choice = Choice(
-                    "ccbench" if model == OWN else library.lower(), point["algorithm"]
+            backend = "ccbench" if model == OWN else library.lower()
+            for priced in points:
+                size = priced["size_bytes"]
+                point = Point(
+                    *(suite, backend, name, priced["algorithm"], dtype, op),
+                    *(size, size // item_bytes(dtype), cluster.ranks),
+                    nodes=cluster.nodes,
+                    mode=mode,
+                    median_seconds=priced["predicted_seconds"],
                 )
-                yield Timing(situation, choice, point["size_bytes"], point["predicted_seconds"])
+                yield timing_of(point, cluster.name)

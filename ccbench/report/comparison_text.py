@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ccbench.analysis.significance import CONFIDENCE
 from ccbench.analysis.verdicts import (
     Compared,
     Comparison,
@@ -146,7 +147,7 @@ def markdown(compared: Compared) -> str:
     lines += _folded("notes", len(notes), [*listed, ""]) if notes else []
     lines.append(
         "Time of new over base, median of the rounds' medians, minus one; intervals at "
-        f"{compared.settings.confidence:.4g}; {compared.threshold_text}."
+        f"{CONFIDENCE:.4g}; {compared.threshold_text}."
     )
     return "\n".join(lines) + "\n"
 
@@ -193,9 +194,8 @@ def document(compared: Compared) -> dict[str, Any]:
         "settings": {
             "threshold": settings.threshold,
             "accepted_flags": sorted(settings.accepted_flags),
-            **values_of(
-                settings, "confidence", "undecided", "across_machines", "draws", "seed"
-            ),
+            "confidence": CONFIDENCE,
+            **values_of(settings, "undecided", "across_machines"),
         },
         "points": points,
     }

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from ccbench.analysis.significance import CONFIDENCE
 from ccbench.analysis.tuning import (
     DEFAULT,
     KEPT,
@@ -320,9 +321,9 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
     rules = rules or Rules()
     return {
         "version": DOCUMENT_VERSION,
-        **values_of(
-            rules, "minimum_gain", "minimum_printed_gain", "confidence", "reproducible"
-        ),
+        **values_of(rules, "minimum_gain", "minimum_printed_gain"),
+        "confidence": CONFIDENCE,
+        "reproducible": rules.reproducible,
         "situations": [
             {
                 **{

@@ -18,7 +18,7 @@ from ccbench.analysis.findings import run_findings
 from ccbench.analysis.fleet_rounds import further_cases
 from ccbench.analysis.health import health_of
 from ccbench.analysis.machine_verdict import machine_verdict
-from ccbench.analysis.pair_matrix import pair_matrices, pair_misses
+from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.analysis.tuning import advise, everywhere, timings_of
 from ccbench.analysis.verdicts import Compared
@@ -35,6 +35,8 @@ GOLDENS = Path(__file__).parent / "goldens"
 RUNS, TEXTS = (
     sorted(path.name for path in (GOLDENS / kind).iterdir()) for kind in ("runs", "texts")
 )
+
+MISS = ["source", "target", "name", "link_class", "ratio"]
 
 
 def run_in(document: dict[str, Any]) -> Run:
@@ -64,7 +66,7 @@ def said_of(runs: list[Run], base: str) -> dict[str, Any]:
         "speed": [(verdict.word, verdict.sentence) for verdict in speed_verdicts(run)],
         "bits": bits_sentence(bit_rows(run.points)),
         "winner": winner_sentence(run),
-        "pairs": [pair_misses(matrix) for matrix in pair_matrices(run)],
+        "pairs": [matrix.misses[MISS] for matrix in pair_matrices(run)],
         "further": [case.label for case in further_cases((), run)],
         "advice": (advise(timings), everywhere(timings)),
     }

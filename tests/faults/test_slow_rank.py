@@ -182,7 +182,7 @@ def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(
                 limited = measurements_of(team, ranks)
         finally:
             team.close()
-        named = [set(starved_ranks(points_of(of))) for of in (healthy, limited)]
+        named = [{*dict(starved_ranks(points_of(of)))} for of in (healthy, limited)]
         return named == [set(), {starved}], [*healthy, *limited]
 
     holds(check)

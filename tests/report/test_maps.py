@@ -20,7 +20,7 @@ def made(machine: str = "hgx-h100", ranks: int = 8, slow: float = 1.0) -> list[P
         random, ranks, lambda pair: slow if {pair.source, pair.target} == {2, 5} else 1.0
     )
     matrices = pair_matrices(machines.run_of(measurements, machines.manifest(machine)))
-    return sorted(matrices, key=lambda one: (one.size_bytes, one.both))
+    return sorted(matrices, key=lambda one: (one.first.size_bytes, one.both))
 
 
 def test_beyond_sixteen_ranks_cells_have_no_numbers() -> None:

@@ -8,6 +8,7 @@ from scipy import stats
 
 from ccbench.analysis import significance
 from ccbench.analysis.significance import (
+    ROUNDS_NEEDED,
     as_pairs,
     corrected,
     enough_rounds,
@@ -15,7 +16,6 @@ from ccbench.analysis.significance import (
     rank_p,
     ratio_intervals,
     round_medians,
-    rounds_needed,
     sign_p,
     trimmed_p,
     welch_p,
@@ -23,11 +23,11 @@ from ccbench.analysis.significance import (
 
 
 def test_four_rounds_against_four_are_the_fewest_at_95_per_cent() -> None:
-    assert rounds_needed(0.95) == 4
-    assert not enough_rounds(3, 4, 0.95)
-    assert enough_rounds(3, 6, 0.95)
-    assert not enough_rounds(2, 100, 0.95)
-    assert rounds_needed(0.99) == 5
+    assert enough_rounds(ROUNDS_NEEDED, ROUNDS_NEEDED)
+    assert not enough_rounds(ROUNDS_NEEDED - 1, ROUNDS_NEEDED - 1)
+    assert not enough_rounds(3, 4)
+    assert enough_rounds(3, 6)
+    assert not enough_rounds(2, 100)
 
 
 def test_welch_and_rank_p_are_those_of_scipy() -> None:
@@ -46,7 +46,7 @@ def test_welch_and_rank_p_are_those_of_scipy() -> None:
 def test_of_pairs_the_tests_are_yuens_and_the_one_of_signs() -> None:
     random = np.random.default_rng(3)
     base, new = (np.exp(random.normal(0.05 * side, 0.1, (20, 12))) for side in (0, 1))
-    unit, ratios, pairs = as_pairs(base, new, 0.95)
+    unit, ratios, pairs = as_pairs(base, new)
     assert pairs.all()
     np.testing.assert_array_equal(unit, 1.0)
     # Of scipy's test of two samples the other one is as good as constant: it stands for zero.
@@ -77,9 +77,9 @@ def test_pairs_find_what_noise_of_both_sides_hides_and_raise_as_few_false_alarms
                 common * np.exp(random.normal(0, 0.03, common.shape)) for _ in range(2)
             )
             new *= factor
-            called[0] += significance.tested(base, new, 0.95).beyond(far).mean()
-            unit, ratios, pairs = as_pairs(base, new, 0.95)
-            called[1] += significance.tested(unit, ratios, 0.95, pairs).beyond(far).mean()
+            called[0] += significance.tested(base, new).beyond(far).mean()
+            unit, ratios, pairs = as_pairs(base, new)
+            called[1] += significance.tested(unit, ratios, pairs).beyond(far).mean()
         shares[factor] = called / 200
     assert shares[1.0][1] <= 0.01
     assert shares[1.05][0] < 0.1
@@ -113,7 +113,7 @@ def test_holm_is_as_in_the_book() -> None:
 def test_intervals_cover_the_truth_about_as_often_as_they_say(rounds: int) -> None:
     random = np.random.default_rng(rounds)
     base, new = (np.exp(random.normal(0, 0.03, (2000, rounds))) for _ in range(2))
-    low, high = ratio_intervals(base, new, 0.95, 500, 1)
+    low, high = ratio_intervals(base, new)
     assert 0.925 < float(np.mean((low <= 1) & (high >= 1))) <= 0.985
 
 

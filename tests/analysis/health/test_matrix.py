@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices, pair_misses
+from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices
 from ccbench.groups import Pair
 
 from .machines import Slower, evenly, manifest, pairs, run_of
@@ -17,7 +17,7 @@ def matrices(
 ) -> dict[tuple[int, bool], PairMatrix]:
     made = pairs(np.random.default_rng(3), ranks, slower, sizes)
     return {
-        (matrix.size_bytes, matrix.both): matrix
+        (matrix.first.size_bytes, matrix.both): matrix
         for matrix in pair_matrices(run_of(made, manifest(machine)))
     }
 
@@ -28,5 +28,5 @@ def test_a_pair_misses_its_class_from_fifteen_percent_on(
     size: int, factor: float, is_found: bool
 ) -> None:
     slower = matrices(slower=lambda pair: factor if pair == Pair(2, 5, False) else 1.0)
-    assert [miss.name for miss in pair_misses(slower[size, False])] == ["2>5"] * is_found
-    assert pair_misses(slower[size, True]) == ()
+    assert [*slower[size, False].misses.name] == ["2>5"] * is_found
+    assert slower[size, True].misses.empty

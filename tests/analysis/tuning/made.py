@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 
 from ccbench.analysis.tuning import Choice, Situation, Timing
+from ccbench.results import Point
 
 PLACE = Situation("all_reduce", 8, 1, "float32", "sum", False, "streaming", "hgx-h100")
 
@@ -30,11 +32,25 @@ def timing(
     levels = seconds * (1 + noise * random.standard_normal(rounds))
     samples = np.repeat(levels, 4) * (1 + noise / 4 * random.standard_normal(4 * rounds))
     middle = float(np.median([np.median(part) for part in np.split(samples, rounds)]))
-    return Timing(situation, choice, size_bytes, middle, tuple(samples.tolist()), (4,) * rounds)
+    timed = printed(choice, size_bytes, middle, situation)
+    point = replace(timed.point, samples_seconds=samples, round_samples=(4,) * rounds)
+    return replace(timed, point=point)
 
 
 def printed(
     choice: Choice, size_bytes: int, seconds: float, situation: Situation = PLACE
 ) -> Timing:
     """An average without samples."""
-    return Timing(situation, choice, size_bytes, seconds)
+    point = Point(
+        "suite",
+        choice.backend,
+        situation.collective,
+        choice.algorithm,
+        situation.dtype,
+        situation.op,
+        size_bytes,
+        size_bytes // 4,
+        situation.ranks,
+        median_seconds=seconds,
+    )
+    return Timing(situation, choice, point)

@@ -75,7 +75,7 @@ def test_bands_hold_every_measured_size_once_and_advice_is_never_told_apart_as_s
     advised = bands(timings)
     covered = [size for band in advised for size in band.sizes_bytes]
     assert covered == sorted(speeds)
-    by_place = {(each.size_bytes, each.choice): each.median_seconds for each in timings}
+    by_place = {(each.point.size_bytes, each.choice): each.seconds for each in timings}
     for band in advised:
         assert (band.low_bytes, band.high_bytes) == (band.sizes_bytes[0], band.sizes_bytes[-1])
         if band.choice is None:

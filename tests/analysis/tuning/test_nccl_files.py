@@ -39,7 +39,9 @@ def test_a_choice_without_a_protocol_is_left_out_unless_the_library_said_it() ->
     text = nccl_csv([timing(NCCL, MIB, 2.0), timing(ring, MIB, 1.0)])
     assert read(text) == []
     assert "needs algorithm and protocol" in text
-    observed = replace(timing(ring, MIB, 1.0), ran=("ring", "ll128"))
+    made = timing(ring, MIB, 1.0)
+    point = replace(made.point, algorithm_used="ring", protocol_used="ll128")
+    observed = replace(made, point=point)
     assert [line.protocol for line in read(nccl_csv([timing(NCCL, MIB, 2.0), observed]))] == [
         "ll128"
     ]

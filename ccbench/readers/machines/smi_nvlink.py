@@ -5,8 +5,7 @@ say where they lead, by PCI address, and none says the GPUs' own addresses. The 
 there are any (a link number above 17 is a port of an NVSwitch, because no GPU up to Blackwell has more than
 18 links), else on the model's name and the GPUs' numbers, with a warning wherever that is not certain.
 
-Facts: nvlinks_per_gpu, faults (by GPU: the numbers of links that are down, or "all") and
-topology_class_candidates.
+Facts: nvlinks_per_gpu and faults (by GPU: the numbers of links that are down, or "all").
 """
 
 from __future__ import annotations
@@ -295,7 +294,6 @@ def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
             for listing in listings
             if listing.down and is_module(listing.model)
         ],
-        "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
     }
 
 
@@ -323,12 +321,8 @@ def _graph(
             if remote in peers:
                 target = f"gpu{peers[remote]}"
             elif topology_class is TopologyClass.NVSWITCH:
-                is_shown = remote and not remote.startswith(_HIDDEN)
-                stands = {} if is_shown else {"stands_for": "all NVSwitches of the machine"}
-                target = f"nvswitch{len(switches)}"
-                switch = Device(
-                    target, DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=stands
-                )
+                name = f"nvswitch{len(switches)}"
+                switch = Device(name, DeviceKind.NVSWITCH, bus_id=remote.lower())
                 target = switches.setdefault(remote, switch).name
             elif topology_class is TopologyClass.NVLINK_BRIDGE and len(listings) == 2:
                 target = f"gpu{1 - index}"

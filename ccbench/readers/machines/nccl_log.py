@@ -292,7 +292,7 @@ def read(text: str) -> Topology:
     if not graph.devices and one_node:
         graph.devices = _gpus_of_ranks(session, ranks)
     warnings = [*graph.warnings, *session.warnings]
-    _warn_of_parts(warnings, dumps, dump, session)
+    _warn_of_parts(warnings, dump, session)
     facts = {"nranks": ranks, "nnodes": nodes, **_channel_facts(session, ranks)}
     topology_class = _class_of(graph, session, facts)
     maybe_switches = topology_class in (TopologyClass.UNKNOWN, TopologyClass.NVSWITCH)
@@ -377,18 +377,12 @@ def _node_count(session: LogSession, ranks: int | None) -> int | None:
     return len(set(session.hosts.values())) if every else None
 
 
-def _warn_of_parts(
-    warnings: list[SourceWarning], dumps: list[Dump], dump: Dump, session: LogSession
-) -> None:
+def _warn_of_parts(warnings: list[SourceWarning], dump: Dump, session: LogSession) -> None:
     """Add to ``warnings`` what the log shows only in part, and count those above MOST_WARNINGS."""
-    hosts = {dump.host for dump in dumps if dump.host}
-    if len(hosts) > 1:
-        text = f"{len(hosts)} hosts drew their machine; the one read is {dump.host or 'without a name'}"
+    if len(session.speakers) > 1:
+        text = f"the log comes from {len(session.speakers)} hosts"
+        text += f"; the machine is that of {dump.host}" if dump.host else ""
         warnings.append(SourceWarning("several_hosts", text))
-    elif len(session.speakers) > 1:
-        warnings.append(
-            SourceWarning("several_hosts", f"the log comes from {len(session.speakers)} hosts")
-        )
     if session.torn:
         number = len(session.torn)
         text = f"{number} line{'' if number == 1 else 's'} torn into each other: two messages in one line"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,29 +140,6 @@ def read(text: str) -> Topology:
     )
 
 
-class PcieLink:
-    """The link above a ``<pci>`` with these ``attributes``; ``speed`` and ``width`` as printed.
-
-    gigatransfers: per second and lane. lanes: its width. bytes_per_second: one direction, after coding. None
-    where not stated; a width of 0 and a speed no PCIe has are as good as not stated.
-    """
-
-    def __init__(self, attributes: Mapping[str, str]) -> None:
-        self.speed, self.width = (
-            attributes.get("link_speed", ""),
-            attributes.get("link_width", ""),
-        )
-        match = _SPEED.match(self.speed)
-        value = float(match[1]) if match else None
-        self.gigatransfers = value if value in CODING else None
-        lanes = whole(self.width) or 0
-        self.lanes = lanes if 1 <= lanes <= 32 else None
-        self.bytes_per_second = bytes_per_second(self.gigatransfers, self.lanes)
-        self.origin = f"stated: {self.speed} x{self.width}, less the coding"
-        if self.bytes_per_second is None:
-            self.origin = "speed or width not stated"
-
-
 @dataclass(frozen=True)
 class Gpu:
     """A GPU of the file. ``detail`` is its ``<gpu>``; None where a hand-written file has only ``<pci>``."""
@@ -267,15 +243,14 @@ class PcieTree:
             attributes = element.attributes
             node = self.hosts[attributes.get("host_hash", "")]
             numa = whole(attributes.get("numaid", ""))
-            name = self._prefixed(node, f"cpu{numa}")
-            if numa is None or numa < 0:
+            is_stated, name = numa is not None and numa >= 0, self._prefixed(node, f"cpu{numa}")
+            if not is_stated:
                 text = f"NUMA node {attributes.get('numaid', '')!r}: the system did not say which one"
                 self.note("not_visible", text, element)
-                name = self._prefixed(node, f"cpu{next(spare)}")
             elif name in taken:
-                self.note(
-                    "contradiction", f"NUMA node {numa} stands in the file twice", element
-                )
+                text = f"NUMA node {numa} stands in the file twice"
+                self.note("contradiction", text, element)
+            if not is_stated or name in taken:
                 name = self._prefixed(node, f"cpu{next(spare)}")
             taken.add(name)
             cpu_attributes: dict[str, Any] = {
@@ -340,7 +315,6 @@ class PcieTree:
                 f"{len(details)} <gpu> at {bus_id}: parts of one device, or dies of one package"
             )
             self.note("repeated_bus_id", text, element)
-        link = PcieLink(element.attributes)
         # A partitioned device or a package of several dies is one PCI device with several GPUs.
         for detail in details or [None]:
             name = self.name(place.node, _NAMES[kind])
@@ -364,37 +338,40 @@ class PcieTree:
             elif kind is DeviceKind.NIC:
                 nets = [net for nic in element.named("nic") for net in nic.named("net")]
                 attributes |= self._net_attributes(nets)
-            self._link_above(element, link, name, place.parent)
+            self._link_above(element, name, place.parent)
             self.devices.append(
                 Device(name, kind, place.node, bus_id, place.numa_node, attributes)
             )
         self._add_children(element, _Place(place.node, place.cpu, name, place.numa_node))
 
-    def _link_above(self, element: Element, link: PcieLink, name: str, parent: str) -> None:
-        """Link ``name`` to what it hangs on; NCCL guesses where speed or width are not to be read."""
-        speed, width = link.speed, link.width
-        if link.gigatransfers is None:
-            kind = (
-                "unknown_spelling"
-                if speed.strip() and "unknown" not in speed.lower()
-                else "not_visible"
-            )
-            self.note(
-                kind,
-                f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)",
-                element,
-            )
-        elif speed not in _ACCEPTED:
-            text = f"PCIe speed {speed!r} above {name} is read as {link.gigatransfers:g} GT/s (NCCL takes 8)"
-            self.note("unknown_spelling", text, element)
-        if link.lanes is None:
+    def _link_above(self, element: Element, name: str, parent: str) -> None:
+        """Link ``name`` to what it hangs on; NCCL guesses where speed or width are not to be read.
+
+        A width of 0 and a speed no PCIe has are as good as not stated.
+        """
+        speed, width = (element.attributes.get(key, "") for key in ("link_speed", "link_width"))
+        attributes: dict[str, float] = {}
+        match = _SPEED.match(speed)
+        if match and float(match[1]) in CODING:
+            attributes["gigatransfers"] = float(match[1])
+            if speed not in _ACCEPTED:
+                text = f"PCIe speed {speed!r} above {name} is read as {match[1]} GT/s (NCCL takes 8)"
+                self.note("unknown_spelling", text, element)
+        else:
+            is_empty = not speed.strip() or "unknown" in speed.lower()
+            text = f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)"
+            self.note("not_visible" if is_empty else "unknown_spelling", text, element)
+        lanes = whole(width) or 0
+        if 1 <= lanes <= 32:
+            attributes["width"] = lanes
+        else:
             text = f"PCIe width {width!r} above {name} says no lanes (NCCL takes 16)"
             self.note("not_visible", text, element)
-        stated = {"gigatransfers": link.gigatransfers, "width": link.lanes}
-        attributes = {key: value for key, value in stated.items() if value is not None}
-        rate = link.bytes_per_second
+        rate = bytes_per_second(attributes.get("gigatransfers"), lanes)
+        origin = f"stated: {speed} x{width}, less the coding"
+        origin = "speed or width not stated" if rate is None else origin
         self.links += Link(
-            parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=attributes
+            parent, name, LinkKind.PCIE, rate, origin=origin, attributes=attributes
         ).both_ways()
 
     def _net_attributes(self, nets: list[Element]) -> dict[str, Any]:
@@ -432,13 +409,12 @@ class _GpuLinks:
         self.totals: Counter[str] = Counter()
         self.targets: dict[str, set[str]] = {}
         self.to_switch = self.to_processor = False
-        self.selves = self.missing = self.entries = 0
+        self.selves = self.missing = 0
 
     def add(self, gpu: Gpu, element: Element, count: int) -> None:
         """Take in ``count`` links of ``gpu`` to one place; draw those that end at no GPU."""
         target = bus_id_of(element.attributes.get("target", ""))
         target_class = element.attributes.get("tclass", "").lower()
-        self.entries += 1
         self.targets.setdefault(gpu.name, set()).add(target)
         if target_class.startswith(_PROCESSORS):
             self.to_processor = True
@@ -502,7 +478,7 @@ class _GpuLinks:
 
     def per_gpu(self) -> list[int] | None:
         """Links of each GPU; None where the file has no such links."""
-        return [self.totals[gpu.name] for gpu in self.tree.gpus] if self.entries else None
+        return [self.totals[gpu.name] for gpu in self.tree.gpus] if self.targets else None
 
 
 def _class_of(

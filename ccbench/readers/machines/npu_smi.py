@@ -39,7 +39,9 @@ def read(text: str) -> Topology:
     table.note_asymmetry(warnings)
     # NPUs are numbered by their place in the heading: numbers of chips may have gaps.
     names = {column: f"gpu{index}" for index, column in enumerate(table.columns)}
-    labels = {(names[row], names[column]): label for row, column, label in table.pairs()}
+    labels = {
+        (names[row], names[column]): label for (row, column), label in table.labels().items()
+    }
     unknown = sorted(set(labels.values()) - _KNOWN)
     if unknown:
         listed = f"labels that are not known: {', '.join(unknown[:8])[:200]}"

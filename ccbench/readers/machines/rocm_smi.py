@@ -56,17 +56,18 @@ class RocmTable:
     line: int
     rows: dict[str, list[str]] = field(default_factory=dict)
 
-    def pairs(self) -> Iterator[tuple[str, str, str]]:
-        """(row, column, label) of every pair off the diagonal that was printed in either direction, by row."""
+    def labels(self) -> dict[tuple[str, str], str]:
+        """(row, column) -> label of every pair off the diagonal that was printed in either direction, by row."""
         printed = {
             (row, column): label
             for row, cells in self.rows.items()
             for column, label in zip(self.columns, cells, strict=False)
         }
-        for row, column in itertools.permutations(self.columns, 2):
-            label = printed.get((row, column)) or printed.get((column, row))
-            if label is not None:
-                yield row, column, label
+        both = {
+            (row, column): printed.get((row, column)) or printed.get((column, row))
+            for row, column in itertools.permutations(self.columns, 2)
+        }
+        return {pair: label for pair, label in both.items() if label is not None}
 
     @property
     def is_whole(self) -> bool:
@@ -74,20 +75,11 @@ class RocmTable:
         width = len(self.columns)
         return all(len(self.rows.get(column, [])) == width for column in self.columns)
 
-    def numbers(self) -> dict[tuple[str, str], int]:
-        """(row, column) -> label, where it is a whole number."""
-        labels = {(row, column): whole(label) for row, column, label in self.pairs()}
-        return {
-            pair: number
-            for pair, number in labels.items()
-            if number is not None and number >= 0
-        }
-
     def note_asymmetry(self, warnings: list[SourceWarning]) -> None:
         """Warn of the first pair whose two directions have different labels."""
-        labels = {(row, column): label for row, column, label in self.pairs()}
+        labels = self.labels()
         for (row, column), label in labels.items():
-            back = labels.get((column, row), label)
+            back = labels[column, row]
             if back != label:
                 text = f"{row} to {column} is {label}, back it is {back}"
                 warnings.append(SourceWarning("contradiction", text, self.line))
@@ -171,12 +163,10 @@ def topology_of(
         raise MachineError(
             f"{tool}: no table of GPUs and no NUMA nodes found; give the whole output of '{command}'"
         )
-    weights = sections["weights"].numbers() if "weights" in sections else {}
-    pairs = list(types.pairs()) if types is not None else []
+    labels = types.labels() if types else {}
     names = {column: f"gpu{index}" for index, column in enumerate(columns)}
-    links = list(_links(types, weights, names, warnings, f"{command}: XGMI"))
-    labels = {label for _, _, label in pairs}
-    topology_class = _class(types, labels, len(columns))
+    links = list(_links(sections, names, warnings, f"{command}: XGMI"))
+    topology_class = _class(types, set(labels.values()), len(columns))
     gpus = [
         Device(
             name, DeviceKind.GPU, numa_node=numa_nodes.get(column), attributes={"name": column}
@@ -200,7 +190,7 @@ def topology_of(
             "nvswitch_count": 0 if types else None,
             "nvlinks_per_gpu": [0] * len(columns) if types else None,
         },
-        matrix={(names[row], names[column]): label for row, column, label in pairs},
+        matrix={(names[row], names[column]): label for (row, column), label in labels.items()},
     )
 
 
@@ -280,30 +270,34 @@ def _from_json(text: str) -> tuple[dict[str, RocmTable], NumaNodes]:
 
 
 def _links(
-    types: RocmTable | None,
-    weights: dict[tuple[str, str], int],
+    sections: dict[str, RocmTable],
     names: dict[str, str],
     warnings: list[SourceWarning],
     origin: str,
 ) -> Iterator[Link]:
     """Links of the pairs with XGMI labels; warnings of what these leave open."""
+    types, weight_table = sections.get("link_types"), sections.get("weights")
     if types is None:
         warnings.append(
             SourceWarning("not_visible", "links: no table of link types between GPUs")
         )
         return
     types.note_asymmetry(warnings)
-    joined = [(row, column) for row, column, label in types.pairs() if label == "XGMI"]
-    weight_of_pair = [weights.get(pair) for pair in joined]
-    if joined:
+    printed = weight_table.labels() if weight_table else {}
+    weights = {
+        pair: whole(printed.get(pair, ""))
+        for pair, label in types.labels().items()
+        if label == "XGMI"
+    }
+    if weights:
         text = "how many xGMI links a pair has"
-        if None in weight_of_pair:
+        if None in weights.values():
             text += ", and whether its path passes another GPU: no weight is printed"
-        elif any(weight is not None and weight > _ONE_HOP for weight in weight_of_pair):
+        elif any((weight or 0) > _ONE_HOP for weight in weights.values()):
             text += f"; pairs of a weight above {_ONE_HOP} are linked over other GPUs"
         warnings.append(SourceWarning("not_visible", text, types.line))
-    for (row, column), weight in zip(joined, weight_of_pair, strict=True):
-        if weight is None or weight <= _ONE_HOP:
+    for (row, column), weight in weights.items():
+        if (weight or 0) <= _ONE_HOP:
             # One link or the four inside a package: the number is not said.
             attributes = {"count_known": False}
             yield Link(

@@ -11,7 +11,6 @@ Facts: nvlinks_per_gpu and faults (by GPU: the numbers of links that are down, o
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,19 +99,9 @@ class _Listing:
         return sum(link.rate is not None for link in self.links.values())
 
     @property
-    def down(self) -> list[int | str]:
-        """Numbers of the links that are down; ["all"] where the driver says no more."""
-        down: list[int | str] = [
-            index for index, link in sorted(self.links.items()) if link.is_inactive
-        ]
-        return ["all"] if self.all_inactive else down
-
-    @property
-    def remotes(self) -> dict[str, int]:
-        """PCI address of a far end -> links that lead there."""
-        return dict(
-            sorted(Counter(link.remote for link in self.links.values() if link.remote).items())
-        )
+    def remotes(self) -> set[str]:
+        """PCI addresses of the far ends."""
+        return {link.remote for link in self.links.values() if link.remote}
 
 
 recognises = searches(_SEEN)
@@ -280,6 +269,14 @@ def _class_of(listings: list[_Listing], listed_peers: int) -> ClassVerdict:
 
 def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
     stated = any(listing.has_state for listing in listings)
+    faults: list[dict[str, Any]] = []
+    for listing in listings:
+        down = [index for index, link in sorted(listing.links.items()) if link.is_inactive]
+        if is_module(listing.model) and (down or listing.all_inactive):
+            # The driver may say no more than that all are.
+            faults.append(
+                {"gpu": listing.name, "down": ["all"] if listing.all_inactive else down}
+            )
     return {
         **({"gpu_count": None} if listings[0].index is None else {}),
         # A list that the text ends in may have more links.
@@ -289,11 +286,7 @@ def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
         "nic_count": None,
         "cpu_count": None,
         "nvswitch_count": 0 if verdict.nvswitch is False else None,
-        "faults": [
-            {"gpu": listing.name, "down": listing.down}
-            for listing in listings
-            if listing.down and is_module(listing.model)
-        ],
+        "faults": faults,
     }
 
 

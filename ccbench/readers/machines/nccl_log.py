@@ -53,7 +53,6 @@ _ID = r"[A-Z]{3}/[0-9A-Fa-f][0-9A-Fa-f-]{0,32}"
 _BEGIN = r"(?m)(?:^|[ \t>:\]])"  # of a line, or behind what a launcher wrote before it
 _SIGNS = (
     re.compile(r"NCCL (?:INFO|WARN|TRACE) "),
-    re.compile(r"=== System : max(?:Bw|Width) [\d.]+ total(?:Bw|Width) "),
     re.compile(rf"{_BEGIN}\+ (?:PCI|NVL|SYS|XGMI)\[[\d.]{{1,20}}\] - {_ID}"),
     re.compile(rf"{_BEGIN}{_ID} ?: ?{_ID} \(\d{{1,4}}/[\d.]{{1,20}}/[A-Z]"),
     re.compile(rf"{_BEGIN}Trees \[0\] [\d/>|-]"),
@@ -70,9 +69,6 @@ _MODEL = re.compile(r"# +Rank .{1,80}device +\d{1,4} +\[([0-9A-Fa-f:]{7,16})\] (
 _CHANNEL = re.compile(r"Channel (\d{1,4})(?:/(\d{1,4}))? ?:")
 _TREE_PART = re.compile(r"\[(\d{1,4})\] ([\d/>\-]{1,80})")
 _TORN_HOST = re.compile(r":\d+:\d+ \[$", re.ASCII)
-_BUS_ID = re.compile(
-    r"[0-9A-Fa-f]{1,16}|(?:[0-9A-Fa-f]{1,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
-)
 _COMMUNICATOR_WORDS = {
     "rank": "rank",
     "nranks": "nranks",
@@ -173,16 +169,12 @@ class LogSession:
             self.library = match[1]
 
     def _communicator(self, entry: Entry, body: str) -> None:
-        """Take rank and bus id of a ``comm`` line; None for what another process wrote into."""
+        """Take rank and bus id of a ``comm`` line; None for a number that another process wrote into."""
         values: dict[str, Any] = {}
         for word, text in itertools.pairwise(body[:600].split()):
             meaning = _COMMUNICATOR_WORDS.get(word)
-            if meaning is None or meaning in values:
-                continue
-            if meaning == "bus_id":
-                values[meaning] = text if _BUS_ID.fullmatch(text) else None
-            else:
-                values[meaning] = whole(text)
+            if meaning is not None and meaning not in values:
+                values[meaning] = text if meaning == "bus_id" else whole(text)
         if None in values.values() and entry.number not in self.torn:
             self.torn.append(entry.number)
         if values.get("rank") is not None:
@@ -322,7 +314,7 @@ def _gpus_of_ranks(session: LogSession, ranks: int | None) -> list[Device]:
     bus_ids = {rank["rank"]: rank["bus_id"] for rank in session.ranks if "bus_id" in rank}
     devices = []
     for index, rank in enumerate(sorted(bus_ids) if len(bus_ids) == ranks else ()):
-        packed = re.fullmatch(r"[0-9a-fA-F]{1,16}", bus_ids[rank] or "")
+        packed = re.fullmatch(r"[0-9a-fA-F]{1,16}", bus_ids[rank])
         bus_id = bus_id_of(packed[0]) if packed else ""
         model = session.models.get(bus_id.rpartition(".")[0])
         stated = {"model": model} if model else {}

@@ -192,11 +192,7 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
         ):
             continue
         dump = current.get(entry.speaker)
-        if (
-            header is not None
-            or dump is None
-            or (dump.closed and body.startswith(("CPU/", "+ ")))
-        ):
+        if header is not None or dump is None:
             dump = current[entry.speaker] = Dump(entry.host)
             dumps.append(dump)
         if header is not None:
@@ -245,7 +241,11 @@ class MachineGraph:
         for edge in dump.edges:
             if edge.kind == "LOC" and edge.upper is not None and edge.lower[0] == "GPU":
                 held.setdefault(edge.upper, []).append(edge.lower)
-        self.aliases = {upper: gpus[0] for upper, gpus in held.items() if len(gpus) == 1}
+        self.aliases = {
+            upper: gpus[0]
+            for upper, gpus in held.items()
+            if upper[0] == "DEV" and len(gpus) == 1
+        }
         self._add_devices(self._net_names(nic_names))
         self._add_links()
         linked = {link.source for link in self.links}
@@ -299,16 +299,15 @@ class MachineGraph:
         # Prefixes of 1-7000 name machines; there are several with multi-node NVLink.
         systems = list(dict.fromkeys(identity.rpartition("-")[0] for _, identity in self.words))
         taken: set[str] = set()
-        for node in [*self.words, *dict.fromkeys(self.aliases.values())]:
+        for node in self.words:
             word, identity = node
-            is_device = word in _DEVICES or node in net_names
-            if node in self.aliases or node in self.names or not is_device:
+            if node in self.aliases or not (word in _DEVICES or node in net_names):
                 continue
             kind, short = _DEVICES.get(word, (DeviceKind.NIC, "nic"))
             index = counts[kind]
             counts[kind] += 1
             prefix = identity.rpartition("-")[0]
-            system = systems.index(prefix) if prefix in systems else 0
+            system = systems.index(prefix)
             # The NUMA node is that of the CPU at the top; no PCIe tree is 64 deep.
             top = node
             for _ in range(64):
@@ -325,13 +324,10 @@ class MachineGraph:
             stated = {"model": model, "name": net_names.get(node)}
             attributes = {key: value for key, value in stated.items() if value}
             self.devices.append(Device(name, kind, system, bus_id, numa_node, attributes))
-        self.names |= {
-            node: self.names[gpu] for node, gpu in self.aliases.items() if gpu in self.names
-        }
+        self.names |= {node: self.names[gpu] for node, gpu in self.aliases.items()}
 
     def _add_links(self) -> None:
         links: dict[tuple[str, str, LinkKind], Link] = {}
-        stated: set[tuple[str, str, LinkKind]] = set()
         for edge in self.dump.edges:
             kind = _KINDS.get(edge.kind)
             if kind is None:
@@ -360,10 +356,7 @@ class MachineGraph:
             link, back = Link(
                 upper, lower, kind, rate, origin=origin, attributes=attributes
             ).both_ways()
-            forth = (upper, lower, kind)
-            if forth not in stated:
-                stated.add(forth)
-                links[forth] = link
-                # Only one end of a PCIe link or of a switch's link is printed; NCCL takes the other as equal.
-                links.setdefault((lower, upper, kind), back)
+            links[upper, lower, kind] = link
+            # Only one end of a PCIe link or of a switch's link is printed; NCCL takes the other as equal.
+            links.setdefault((lower, upper, kind), back)
         self.links.extend(links.values())

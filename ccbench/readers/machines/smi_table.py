@@ -37,7 +37,7 @@ _DEVICE = re.compile(
 )
 _NAMES = re.compile(r"(?:GPU|NIC)[0-9]{1,3}|\S+", re.ASCII)
 _NUMBERED = re.compile(r"(?:GPU|NIC)[0-9]{1,3}", re.ASCII)
-_QUOTE = re.compile(r"[\s>|#]*")
+_QUOTES = " \t>|#"
 _HEADING_LINE = re.compile(r"(?:[^\w]*|.*\btopo\b.*?)\b(?=GPU[0-9])", re.ASCII)
 _BEHIND = re.compile(
     r"CPU\s?Affinity|NUMA\s?Affinity|GPU\s?NUMA\s?ID|(?:(?<=\s\s)|(?<=\t))[A-Z]\w*(?: [A-Z]\w*)?"
@@ -129,8 +129,7 @@ def tables_of(lines: list[str]) -> tuple[list[LabelMatrix], list[SourceWarning]]
 
 def _take(tables: list[LabelMatrix], line: str, number: int) -> None:
     """Read one line: a row or a heading."""
-    text = line[_QUOTE.match(line).end() :]  # type: ignore[union-attr]  # matches nothing, too
-    words, table = text.split(), tables[-1] if tables else None
+    words, table = line.lstrip(_QUOTES).split(), tables[-1] if tables else None
     if not words:
         return
     columns = table.columns if table else []

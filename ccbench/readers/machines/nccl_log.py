@@ -407,7 +407,6 @@ def _class_of(graph: MachineGraph, session: LogSession, facts: dict[str, Any]) -
         (link.source, link.target)
         for link in graph.links
         if link.kind in (LinkKind.NVLINK, LinkKind.C2C)
-        and {link.source, link.target} <= set(gpus)
     }
     shape = class_of_direct_links(gpus, direct, on_board=to_cpus)
     if shape is not None:

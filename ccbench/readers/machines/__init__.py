@@ -11,11 +11,11 @@ import dataclasses
 import difflib
 import importlib
 import re
-import stat
 import sys
 from pathlib import Path
 from types import ModuleType
 
+from ccbench.documents import open_file
 from ccbench.errors import MachineError
 from ccbench.readers.lines import LARGEST_TEXT_BYTES, UTF_16, decoded_text, repeated_tags
 from ccbench.topology.graph import Topology
@@ -146,21 +146,12 @@ def read_source(source: str) -> Topology:
         exists = False
     if exists:
         try:
-            mode = path.stat().st_mode
-            if stat.S_ISDIR(mode):
-                raise MachineError(
-                    f"{path}: is a folder; name a file in it, or a machine of the catalog"
-                )
-            # Reading a pipe or a device may wait for ever, or never come to an end.
-            if not stat.S_ISREG(mode):
-                raise MachineError(
-                    f"{path}: is a pipe or a device and no file; pipe its text in: ccbench topo -"
-                )
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 content = file.read(LARGEST_TEXT_BYTES + 1)
         except OSError as error:
             raise MachineError(
-                f"{path}: cannot be read ({error.strerror}); name a topology file, or a name of the catalog"
+                f"{path}: cannot be read ({error.strerror}); name a topology file or a name of the catalog, "
+                "or pipe the text in: ccbench topo -"
             ) from None
         return _topology_of_bytes(content, path.name, source)
     if source.lower() in names:

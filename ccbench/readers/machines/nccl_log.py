@@ -31,7 +31,6 @@ from ccbench.readers.machines.nccl_log_graph import (
 )
 from ccbench.topology.classes import class_of_direct_links
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology, TopologyClass
-from ccbench.units import shown
 
 MOST_WARNINGS = 200
 """More than these are counted, not listed: a damaged log of a cluster would fill the screen."""
@@ -54,7 +53,6 @@ _ID = r"[A-Z]{3}/[0-9A-Fa-f][0-9A-Fa-f-]{0,32}"
 _BEGIN = r"(?m)(?:^|[ \t>:\]])"  # of a line, or behind what a launcher wrote before it
 _SIGNS = (
     re.compile(r"NCCL (?:INFO|WARN|TRACE) "),
-    re.compile(r"=== System : max(?:Bw|Width) [\d.]+ total(?:Bw|Width) "),
     re.compile(rf"{_BEGIN}\+ (?:PCI|NVL|SYS|XGMI)\[[\d.]{{1,20}}\] - {_ID}"),
     re.compile(rf"{_BEGIN}{_ID} ?: ?{_ID} \(\d{{1,4}}/[\d.]{{1,20}}/[A-Z]"),
     re.compile(rf"{_BEGIN}Trees \[0\] [\d/>|-]"),
@@ -69,21 +67,13 @@ _CHUNK = re.compile(r"P2P Chunksize set to (\d{1,12})")
 _VERSION = re.compile(r"(NCCL|RCCL) version ?:? ?[\w.+\-]{1,60}")
 _MODEL = re.compile(r"# +Rank .{1,80}device +\d{1,4} +\[([0-9A-Fa-f:]{7,16})\] (.{1,80})")
 _CHANNEL = re.compile(r"Channel (\d{1,4})(?:/(\d{1,4}))? ?:")
-_RING = re.compile(r"Ring (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7})$")
 _TREE_PART = re.compile(r"\[(\d{1,4})\] ([\d/>\-]{1,80})")
-_TREE_LINE = re.compile(
-    r"Tree (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7}(?:/-?\d{1,7}){0,7})$"
-)
 _TORN_HOST = re.compile(r":\d+:\d+ \[$", re.ASCII)
-_BUS_ID = re.compile(
-    r"[0-9A-Fa-f]{1,16}|(?:[0-9A-Fa-f]{1,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
-)
 _COMMUNICATOR_WORDS = {
     "rank": "rank",
     "nranks": "nranks",
     "nRanks": "nranks",
     "nNodes": "nnodes",
-    "cudaDev": "device",
     "busId": "bus_id",
 }
 _SETTINGS = (
@@ -115,25 +105,13 @@ def entries(text: str) -> Iterator[Entry]:
             yield Entry(number, speaker, host or "", True, line[marker.end() :])
 
 
-@dataclass(frozen=True)
-class TreeEdge:
-    """A rank's place in one tree; ``parent`` is None at the root."""
-
-    parent: int | None
-    children: tuple[int, ...]
-
-    def as_fact(self) -> dict[str, Any]:
-        """Return the edge as a value of the facts."""
-        return {"parent": self.parent, "children": list(self.children)}
-
-
 @dataclass
 class LogSession:
     """Contents of the lines besides the graph; of several communicators the first one's.
 
-    total: channels, where a line says so. neighbours: channel -> rank -> the next of its ring. trees: rank -> tree ->
-    place. cut: channels whose line ends in three dots. hosts: rank -> host that printed its trees. ranks: what the
-    ``comm`` lines say (rank, nranks, nnodes, bus_id, host). ring_path: kind of path that rings take inside a node.
+    total: channels, where a line says so. trees: rank -> tree -> place (``parent``, None at the root, and
+    ``children``). cut: channels whose line ends in three dots. hosts: rank -> host that printed its trees. ranks: what
+    the ``comm`` lines say (rank, nranks, nnodes, bus_id). ring_path: kind of path that rings take inside a node.
     multicast: NVLS, which only NVSwitches can do, is available. speakers: hosts in order. torn: numbers of lines that
     hold two messages. Net devices by host.
     """
@@ -141,8 +119,7 @@ class LogSession:
     total: int | None = None
     rings: dict[str, list[int]] = field(default_factory=dict)
     cut: set[str] = field(default_factory=set)
-    neighbours: dict[int, dict[int, int]] = field(default_factory=dict)
-    trees: dict[int, dict[int, TreeEdge]] = field(default_factory=dict)
+    trees: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)
     ring_path: str = ""
     pattern_speaker: str | None = None
     hosts: dict[int, str] = field(default_factory=dict)
@@ -165,11 +142,7 @@ class LogSession:
             self.torn.append(entry.number)
         if body.startswith("Channel "):
             self._channel(entry, body)
-        elif body.startswith("Ring "):
-            if match := _RING.match(body):
-                channel, _, rank, following = map(int, match.groups())
-                self.neighbours.setdefault(channel, {}).setdefault(rank, following)
-        elif body.startswith(("Trees [", "Tree ")):
+        elif body.startswith("Trees ["):
             self._trees(entry, body)
         elif body.startswith("Pattern "):
             self._pattern(entry, body)
@@ -196,24 +169,14 @@ class LogSession:
             self.library = match[1]
 
     def _communicator(self, entry: Entry, body: str) -> None:
-        """Take rank, device and bus id of a ``comm`` line; None for what another process wrote into."""
-        values: dict[str, Any] = {"host": entry.host}
-        torn: list[str] = []
+        """Take rank and bus id of a ``comm`` line; None for a number that another process wrote into."""
+        values: dict[str, Any] = {}
         for word, text in itertools.pairwise(body[:600].split()):
             meaning = _COMMUNICATOR_WORDS.get(word)
-            if meaning is None or meaning in values:
-                continue
-            if meaning == "bus_id":
-                values[meaning] = text if _BUS_ID.fullmatch(text) else None
-            else:
-                values[meaning] = whole(text)
-            if values[meaning] is None:
-                torn.append(f"{word} {shown(text)}")
-        if torn:
-            message = (
-                f"lines torn into each other: {', '.join(torn)} is no such value; left out"
-            )
-            self.warnings.append(SourceWarning("damaged_line", message, entry.number))
+            if meaning is not None and meaning not in values:
+                values[meaning] = text if meaning == "bus_id" else whole(text)
+        if None in values.values() and entry.number not in self.torn:
+            self.torn.append(entry.number)
         if values.get("rank") is not None:
             self.ranks.append(values)
 
@@ -227,9 +190,7 @@ class LogSession:
         ranks = [whole(word) for word in (words[:-1] if cut else words)]
         order = [rank for rank in ranks if rank is not None]
         if not order or len(order) != len(ranks):
-            self.warnings.append(
-                SourceWarning("damaged_line", f"no ranks: {rest[:60]!r}", entry.number)
-            )
+            self._note_damage(f"no ranks: {rest[:60]!r}", entry)
             return
         channel = f"{int(match[1]):02d}"
         if self.rings.get(channel, order) != order:
@@ -246,30 +207,25 @@ class LogSession:
 
         The side with slashes lists the children; which side that is changed with NCCL 2.5.
         """
-        line = _TREE_LINE.match(body)
-        parts = (
-            [(line[1], f"{line[2]}->{line[3]}->{line[4]}")]
-            if line
-            else _TREE_PART.findall(body)
-        )
-        for tree, text in parts:
+        for tree, text in _TREE_PART.findall(body):
             left, middle, right = text.split("->") if text.count("->") == 2 else ("", "", "")
             children, parent = (left, right) if "/" in left else (right, left)
             numbers = [whole(word) for word in (middle, parent, *children.split("/"))]
             places = [number for number in numbers if number is not None]
             if len(places) < len(numbers) or places[0] < 0:
-                bad = SourceWarning(
-                    "damaged_line", f"no place in a tree: {text[:60]!r}", entry.number
-                )
-                self.warnings.append(bad)
+                self._note_damage(f"no place in a tree: {text[:60]!r}", entry)
                 continue
             rank, above, *below = places
-            edge = TreeEdge(
-                above if above >= 0 else None, tuple(child for child in below if child >= 0)
-            )
+            edge = {
+                "parent": above if above >= 0 else None,
+                "children": [child for child in below if child >= 0],
+            }
             self.hosts.setdefault(rank, entry.host)
             if self.trees.setdefault(rank, {}).setdefault(int(tree), edge) != edge:
                 self._note_other_communicator("trees", entry.number)
+
+    def _note_damage(self, text: str, entry: Entry) -> None:
+        self.warnings.append(SourceWarning("damaged_line", text, entry.number))
 
     def _note_other_communicator(self, what: str, line: int) -> None:
         text = f"several communicators; {what} are those of the first"
@@ -286,11 +242,8 @@ class LogSession:
         )
         pattern, channels = whole(values.get("Pattern", "")), whole(values.get("nChannels", ""))
         if pattern is None or channels is None:
-            self.warnings.append(
-                SourceWarning("damaged_line", f"no pattern: {body[:60]!r}", entry.number)
-            )
-            return
-        if pattern == _RING_PATTERN and channels and not self.ring_path:
+            self._note_damage(f"no pattern: {body[:60]!r}", entry)
+        elif pattern == _RING_PATTERN and channels and not self.ring_path:
             self.ring_path = values.get("type", "").partition("/")[0]
 
 
@@ -317,7 +270,7 @@ def read(text: str) -> Topology:
     dumps = read_dumps(lines)
 
     def shown_by(dump: Dump) -> tuple[int, bool, int]:
-        gpus = {node for node in dump.details if node[0] == "GPU"}
+        gpus = {node for node in dump.drawn if node[0] == "GPU"}
         gpus |= {node for row in dump.rows.values() for node in row if node[0] == "GPU"}
         return len(gpus), dump.complete, len(dump.edges) + len(dump.rows)
 
@@ -325,37 +278,25 @@ def read(text: str) -> Topology:
     dump = max(dumps, key=shown_by, default=Dump())
     names = session.net_devices.get(dump.host) or next(iter(session.net_devices.values()), {})
     graph = MachineGraph(dump, names, session.models)
-    facts = {**_graph_facts(graph), **_session_facts(session)}
-    bus_ids = {rank["rank"]: rank["bus_id"] for rank in session.ranks if "bus_id" in rank}
-    # Ranks over GPUs, where one machine was drawn whole and neither number of nodes nor hosts was said.
-    gpu_count, ranks = facts["gpu_count"], facts["nranks"]
-    whole = dump.complete and gpu_count and ranks and ranks % gpu_count == 0
-    if whole and facts["nnodes"] is None:
-        facts["nnodes"] = ranks // gpu_count
-    one_node = facts["nnodes"] == 1 or len(session.speakers) == 1
-    if gpu_count is None and one_node and ranks and len(bus_ids) == ranks:
-        facts["gpu_count"] = ranks
-    if not graph.devices and facts["gpu_count"]:
-        # The log draws no machine: the GPUs are the ranks of its one host, with NCCL's bus ids.
-        for index, rank in enumerate(sorted(bus_ids)):
-            nccl_id = bus_ids[rank]
-            is_number = nccl_id and re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id)
-            bus_id = bus_id_of(nccl_id) if is_number else ""
-            model = session.models.get(bus_id.rpartition(".")[0])
-            attributes = {
-                "rank": rank,
-                "nccl_id": nccl_id,
-                **({"model": model} if model else {}),
-            }
-            graph.devices.append(
-                Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=attributes)
-            )
+    ranks = _rank_count(session)
+    nodes = _node_count(session, ranks)
+    one_node = nodes == 1 or len(session.speakers) == 1
+    if not graph.devices and one_node:
+        graph.devices = _gpus_of_ranks(session, ranks)
     warnings = [*graph.warnings, *session.warnings]
-    _warn_of_parts(warnings, dumps, dump, session)
+    _warn_of_parts(warnings, dump, session)
+    facts = {"nranks": ranks, "nnodes": nodes, **_channel_facts(session, ranks)}
     topology_class = _class_of(graph, session, facts)
-    facts["nvlinks_per_gpu"] = None
-    maybe = topology_class in (TopologyClass.UNKNOWN, TopologyClass.NVSWITCH)
-    facts["nvswitch_count"] = 0 if not maybe and dump.complete else None
+    maybe_switches = topology_class in (TopologyClass.UNKNOWN, TopologyClass.NVSWITCH)
+    # Counts are those of the graph, unless the log does not show such devices.
+    kinds = {device.kind for device in graph.devices}
+    unseen = {
+        "gpu_count": DeviceKind.GPU not in kinds,
+        "nic_count": all(word != "NIC" for word, _ in graph.words) and not dump.complete,
+        "cpu_count": DeviceKind.CPU not in kinds,
+        "nvswitch_count": maybe_switches or not dump.complete,
+    }
+    counts = dict.fromkeys(name for name, is_unseen in unseen.items() if is_unseen)
     return Topology(
         name="NCCL log",
         devices=tuple(graph.devices),
@@ -363,102 +304,77 @@ def read(text: str) -> Topology:
         topology_class=topology_class,
         source="nccl_log",
         warnings=tuple(warnings),
-        facts=facts,
+        facts={**facts, "nvlinks_per_gpu": None, **counts},
         matrix=graph.matrix,
     )
 
 
-def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
-    """Return counts of the machine that was drawn; None for what it does not show."""
-    words = Counter(word for word, _ in graph.words)
-    return {
-        "gpu_count": words["GPU"] or None,
-        "nic_count": words["NIC"] if words["NIC"] or graph.dump.complete else None,
-        "cpu_count": words["CPU"] or None,
+def _gpus_of_ranks(session: LogSession, ranks: int | None) -> list[Device]:
+    """The ranks of the one host of a log that draws no machine, with NCCL's bus ids; empty if one is missing."""
+    bus_ids = {rank["rank"]: rank["bus_id"] for rank in session.ranks if "bus_id" in rank}
+    devices = []
+    for index, rank in enumerate(sorted(bus_ids) if len(bus_ids) == ranks else ()):
+        packed = re.fullmatch(r"[0-9a-fA-F]{1,16}", bus_ids[rank])
+        bus_id = bus_id_of(packed[0]) if packed else ""
+        model = session.models.get(bus_id.rpartition(".")[0])
+        stated = {"model": model} if model else {}
+        devices.append(Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=stated))
+    return devices
+
+
+def _channel_facts(session: LogSession, ranks: int | None) -> dict[str, Any]:
+    """Rings that hold every rank, those that were cut short, trees and network devices."""
+    rings = {
+        channel: ring
+        for channel, ring in session.rings.items()
+        if channel not in session.cut and (ranks is None or len(ring) >= ranks)
     }
-
-
-def _session_facts(session: LogSession) -> dict[str, Any]:
-    ranks = _rank_count(session)
-    # Nodes: as a ``comm`` line says, else the hosts when every rank has printed its own trees.
-    stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
-    every = len(session.trees) == ranks and all(session.hosts.values())
-    hosts = len(set(session.hosts.values())) if every else 0
-    nodes = int(max(stated)) if stated else hosts or None
-    rings, cut_rings = _rings(session, ranks)
-    tree_count = max((max(trees) + 1 for trees in session.trees.values()), default=None)
+    cut = {channel: ring for channel, ring in session.rings.items() if channel not in rings}
+    net_devices = next(iter(session.net_devices.values()), {})
     facts: dict[str, Any] = {
-        "nranks": ranks,
-        "nnodes": nodes,
-        "channels": session.total or tree_count or len(session.rings) or None,
         "rings": rings,
         "trees": {
-            str(rank): {str(tree): edge.as_fact() for tree, edge in trees.items()}
+            str(rank): {str(tree): edge for tree, edge in trees.items()}
             for rank, trees in session.trees.items()
         },
-        "net_devices": [
-            name for _, name in sorted(next(iter(session.net_devices.values()), {}).items())
-        ],
+        "net_devices": [name for _, name in sorted(net_devices.items())],
     }
-    if cut_rings:
-        facts[f"rings_first_{len(next(iter(cut_rings.values())))}"] = cut_rings
+    if cut:
+        facts[f"rings_first_{len(next(iter(cut.values())))}"] = cut
     return facts
 
 
 def _rank_count(session: LogSession) -> int | None:
-    """Number of ranks of a ``comm`` line; else, when the ranks seen in rings or trees have no gap and no open end."""
+    """Number of ranks of a ``comm`` line; else, when the ranks of trees or rings have no gap and no open end."""
     stated = [rank["nranks"] for rank in session.ranks if rank.get("nranks")]
     if stated:
         return int(max(stated))
     edges = [edge for trees in session.trees.values() for edge in trees.values()]
-    named = {
-        rank for edge in edges for rank in (*edge.children, edge.parent) if rank is not None
-    }
+    named = {rank for edge in edges for rank in (*edge["children"], edge["parent"])} - {None}
     speaking = set(session.trees)
-    if speaking and named <= speaking and speaking == set(range(len(speaking))):
+    if speaking and named <= speaking == set(range(len(speaking))):
         return len(speaking)
-    rings = [ring for channel, ring in session.rings.items() if channel not in session.cut]
-    if (
-        rings
-        and all(sorted(ring) == list(range(len(ring))) for ring in rings)
-        and not named - set(rings[0])
-    ):
+    rings = [set(ring) for channel, ring in session.rings.items() if channel not in session.cut]
+    if rings and all(named <= ring == set(range(len(rings[0]))) for ring in rings):
         return len(rings[0])
     return None
 
 
-def _rings(
-    session: LogSession, ranks: int | None
-) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Rings that hold every rank, and those that were cut short; a cut one is closed from ``Ring`` lines."""
-    full: dict[str, list[int]] = {}
-    cut: dict[str, list[int]] = {}
-    for channel, ring in session.rings.items():
-        if channel not in session.cut and (ranks is None or len(ring) >= ranks):
-            full[channel] = ring
-            continue
-        cut[channel] = ring
-        following = session.neighbours.get(int(channel), {})
-        closed = ring[:1]
-        while ranks and len(closed) <= ranks and following.get(closed[-1], ring[0]) != ring[0]:
-            closed.append(following[closed[-1]])
-        if ranks == len(closed) == len(set(closed)) and len(following) >= ranks:
-            full[channel] = closed
-    return full, cut
+def _node_count(session: LogSession, ranks: int | None) -> int | None:
+    """Number of nodes of a ``comm`` line; else the hosts, when every rank has printed its own trees."""
+    stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
+    if stated:
+        return int(max(stated))
+    every = session.trees and len(session.trees) == ranks and all(session.hosts.values())
+    return len(set(session.hosts.values())) if every else None
 
 
-def _warn_of_parts(
-    warnings: list[SourceWarning], dumps: list[Dump], dump: Dump, session: LogSession
-) -> None:
+def _warn_of_parts(warnings: list[SourceWarning], dump: Dump, session: LogSession) -> None:
     """Add to ``warnings`` what the log shows only in part, and count those above MOST_WARNINGS."""
-    hosts = {dump.host for dump in dumps if dump.host}
-    if len(hosts) > 1:
-        text = f"{len(hosts)} hosts drew their machine; the one read is {dump.host or 'without a name'}"
+    if len(session.speakers) > 1:
+        text = f"the log comes from {len(session.speakers)} hosts"
+        text += f"; the machine is that of {dump.host}" if dump.host else ""
         warnings.append(SourceWarning("several_hosts", text))
-    elif len(session.speakers) > 1:
-        warnings.append(
-            SourceWarning("several_hosts", f"the log comes from {len(session.speakers)} hosts")
-        )
     if session.torn:
         number = len(session.torn)
         text = f"{number} line{'' if number == 1 else 's'} torn into each other: two messages in one line"
@@ -467,7 +383,7 @@ def _warn_of_parts(
     if dump.is_empty:
         text = "no graph of the machine in this log; run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH"
         warnings.append(SourceWarning("not_visible", text))
-    elif not dump.complete and dump.details:
+    elif not dump.complete and dump.drawn:
         warnings.append(SourceWarning("truncated", "the graph's first or last line is missing"))
     if (more := len(warnings) - MOST_WARNINGS) > 0:
         warnings[MOST_WARNINGS:] = [
@@ -487,7 +403,12 @@ def _class_of(graph: MachineGraph, session: LogSession, facts: dict[str, Any]) -
         link.kind is LinkKind.NVLINK and "cpu" in link.source + link.target
         for link in graph.links
     )
-    shape = class_of_direct_links(gpus, graph.direct, on_board=to_cpus)
+    direct = {
+        (link.source, link.target)
+        for link in graph.links
+        if link.kind in (LinkKind.NVLINK, LinkKind.C2C)
+    }
+    shape = class_of_direct_links(gpus, direct, on_board=to_cpus)
     if shape is not None:
         return shape
     if graph.dump.complete and gpus:  # and no NVLink
@@ -505,7 +426,9 @@ def _class_of(graph: MachineGraph, session: LogSession, facts: dict[str, Any]) -
     # switch or PCIe all channels take one order. Rings that load every pair alike in different orders: then
     # there is a direct link per pair.
     rings = list(facts["rings"].values())
-    if one_node and rings and len(rings) == facts["channels"] and 3 <= len(rings[0]) <= 16:
+    tree_count = max((max(trees) + 1 for trees in session.trees.values()), default=None)
+    channels = session.total or tree_count or len(session.rings)
+    if one_node and rings and len(rings) == channels and 3 <= len(rings[0]) <= 16:
         loads = Counter(
             (min(pair), max(pair))
             for ring in rings
@@ -522,8 +445,11 @@ def _class_of(graph: MachineGraph, session: LogSession, facts: dict[str, Any]) -
     # channels differ, nor from PCIe, which never fills that many channels.
     chains = len(session.trees) >= 3 and all(
         len(places) >= _SWITCH_CHANNELS
-        and len(set(places.values())) == 1
-        and all(len(edge.children) <= 1 for edge in places.values())
+        and all(
+            edge == first and len(edge["children"]) <= 1
+            for first in list(places.values())[:1]
+            for edge in places.values()
+        )
         for places in session.trees.values()
     )
     maybe_one_node = facts["nnodes"] in (None, 1) and len(session.speakers) <= 1

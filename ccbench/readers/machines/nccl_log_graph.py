@@ -8,12 +8,13 @@ NET the path to everything else as (hops/GB/s/type).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.findings import SourceWarning
-from ccbench.readers.lines import decimal, whole
+from ccbench.readers.lines import decimal
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind
 
 Node = tuple[str, str]
@@ -23,12 +24,10 @@ NODE_WORDS = frozenset({"GPU", "PCI", "NVS", "CPU", "NIC", "NET", "DEV", "GIN", 
 
 _ID = r"[0-9A-Fa-f]{1,16}(?:-[0-9A-Fa-f]{1,16})?"
 _NODE = re.compile(rf"([A-Z]{{3}})/({_ID})")
-_CPU = re.compile(rf"CPU/({_ID})(?: \((-?\d{{1,4}}/-?\d{{1,4}}/-?\d{{1,4}})\))?")
-_ITEM = re.compile(
-    rf"\+ ([A-Z0-9]{{2,6}})\[([\d.]{{1,20}})\] - ([A-Z]{{3}})/({_ID})(?: \(([^()]{{0,80}})\))?"
-)
+_CPU = re.compile(rf"CPU/({_ID})(?: \([\d/-]{{1,20}}\))?")
+_ITEM = re.compile(rf"\+ ([A-Z0-9]{{2,6}})\[([\d.]{{1,20}})\] - ([A-Z]{{3}})/({_ID})")
 _HEADER = re.compile(
-    r"=== System : max(?:Bw|Width) ([\d.]{1,20}) total(?:Bw|Width) ([\d.]{1,20}) ==="
+    r"=== System : max(?:Bw|Width) [\d.]{1,20} total(?:Bw|Width) [\d.]{1,20} ==="
 )
 _ROW = re.compile(rf"([A-Z]{{3}}/{_ID}) ?:")
 _CELL = re.compile(rf"([A-Z]{{3}}/{_ID}) \((\d{{1,4}})/([\d.]{{1,20}})/([A-Z0-9]{{2,6}})\)")
@@ -95,20 +94,18 @@ class Path:
 class Dump:
     """One process's view of its machine.
 
-    details: every node in order of appearance, with what stands behind it in parentheses. last: the latest
-    node of each word that may have children, and the line it stands in.
+    drawn: every node of the tree in order of appearance.
     """
 
     host: str = ""
     headed: bool = False
     closed: bool = False
-    details: dict[Node, str] = field(default_factory=dict)
+    drawn: dict[Node, None] = field(default_factory=dict)
     above: dict[Node, Node] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
     rows: dict[Node, dict[Node, Path]] = field(default_factory=dict)
     warnings: list[SourceWarning] = field(default_factory=list)
     open_columns: list[tuple[int, Node]] = field(default_factory=list)
-    last: dict[str, tuple[int, Node]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -120,18 +117,18 @@ class Dump:
     @property
     def is_empty(self) -> bool:
         """True if neither tree nor table was found."""
-        return not self.details and not self.rows and not self.headed
+        return not self.drawn and not self.rows and not self.headed
 
     def nodes(self) -> list[Node]:
         """Nodes of the tree, then those that only the table of paths knows."""
         columns = (node for row in self.rows.values() for node in row)
-        return list(dict.fromkeys([*self.details, *self.rows, *columns]))
+        return list(dict.fromkeys([*self.drawn, *self.rows, *columns]))
 
     def read(self, entry: Entry, body: str) -> None:
         """Take in one line of the tree or of the table."""
         cpu, row = _CPU.fullmatch(body), _ROW.match(body)
         if body.startswith("======"):
-            self.closed = self.closed or bool(self.details)
+            self.closed = self.closed or bool(self.drawn)
             self.open_columns.clear()
         elif body.startswith("+ "):
             self._read_item(entry, body)
@@ -154,8 +151,7 @@ class Dump:
             self.rows.setdefault(node, paths)
         elif cpu is not None:
             node = ("CPU", cpu[1])
-            if cpu[2] or node not in self.details:
-                self.details[node] = cpu[2] or ""
+            self.drawn[node] = None
             self.open_columns = [(-1, node)]
 
     def _read_item(self, entry: Entry, body: str) -> None:
@@ -170,26 +166,13 @@ class Dump:
         # Children of an excerpt without its CPU line have no parent; they must not fall to a later one.
         while self.open_columns and self.open_columns[-1][0] >= column:
             self.open_columns.pop()
-        # The parent by column; where blanks were lost, the last node that can have such a child.
         upper = self.open_columns[-1][1] if self.open_columns else None
-        parents = {"NET": ("NIC", "DEV", "GPU"), "LOC": ("DEV",)}.get(kind)
-        parents = ("GPU", "DEV") if node[0] == "NVS" else parents
-        if parents is not None and upper is not None and upper[0] not in parents:
-            candidates = [self.last[word] for word in parents if word in self.last]
-            upper = max(candidates)[1] if candidates else upper
-        if upper == node:
-            text = f"{node[0]}/{node[1]} is linked to itself; left out"
-            self.warnings.append(SourceWarning("self_link", text, entry.number))
-            return
         self.edges.append(Edge(upper, node, kind, rate, entry.number))
-        detail = (match[5] or "").strip()
-        if detail or node not in self.details:
-            self.details[node] = detail
+        self.drawn[node] = None
         if kind in ("PCI", "LOC", "NET"):
             if upper is not None:
                 self.above.setdefault(node, upper)
             self.open_columns.append((column, node))
-            self.last[node[0]] = (entry.number, node)
 
 
 def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
@@ -209,11 +192,7 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
         ):
             continue
         dump = current.get(entry.speaker)
-        if (
-            header is not None
-            or dump is None
-            or (dump.closed and body.startswith(("CPU/", "+ ")))
-        ):
+        if header is not None or dump is None:
             dump = current[entry.speaker] = Dump(entry.host)
             dumps.append(dump)
         if header is not None:
@@ -246,7 +225,6 @@ class MachineGraph:
 
     nic_names: NCCL's index of a network device -> its name, as printed by ``NET/IB : Using``.
     models: PCI bus id (``0000:0f:00``) -> the GPU's model, where the log has such a list.
-    direct: pairs of GPUs with a direct NVLink or XGMI.
     """
 
     def __init__(
@@ -258,24 +236,17 @@ class MachineGraph:
         self.links: list[Link] = []
         self.warnings = list(dump.warnings)
         self.names: dict[Node, str] = {}
-        self.direct: set[tuple[str, str]] = set()
         # DEV nodes of newer NCCL stand between the PCIe tree and the one GPU they hold: one device.
         held: dict[Node, list[Node]] = {}
         for edge in dump.edges:
             if edge.kind == "LOC" and edge.upper is not None and edge.lower[0] == "GPU":
                 held.setdefault(edge.upper, []).append(edge.lower)
-        self.aliases = {upper: gpus[0] for upper, gpus in held.items() if len(gpus) == 1}
-        for edge in dump.edges:
-            # A DEV whose GPU line was cut off, but which ends a direct link, is a GPU all the same.
-            for node in (edge.upper, edge.lower):
-                if (
-                    edge.kind in _DIRECT
-                    and node is not None
-                    and node[0] == "DEV"
-                    and node not in held
-                ):
-                    self.aliases.setdefault(node, ("GPU", node[1]))
-        self._add_devices(self._ports(nic_names))
+        self.aliases = {
+            upper: gpus[0]
+            for upper, gpus in held.items()
+            if upper[0] == "DEV" and len(gpus) == 1
+        }
+        self._add_devices(self._net_names(nic_names))
         self._add_links()
         linked = {link.source for link in self.links}
         for node, row in self.dump.rows.items():
@@ -294,7 +265,6 @@ class MachineGraph:
                     kind = LinkKind.PCIE
                 else:
                     continue
-                self._note_direct(path.kind, name, target)
                 origin = f"NCCL log, table of paths: {path.rate} GB/s over {path.hops} hops"
                 link = Link(
                     name, target, kind, path.rate * 1e9, origin=origin, attributes=attributes
@@ -309,59 +279,35 @@ class MachineGraph:
             if (source := self.names.get(node)) and (target := self.names.get(peer))
         }
 
-    def _ports(self, nic_names: Mapping[int, str]) -> dict[Node, dict[str, Any]]:
-        """NIC -> what hangs at it: name, and one entry per NET with its rate in bytes per second.
+    def _net_names(self, nic_names: Mapping[int, str]) -> dict[Node, str]:
+        """NIC -> name of the first network device that hangs at it; empty where the log has none.
 
         Where a table of paths names NETs and no tree their NICs, each NET stands for a NIC of its own.
         """
-        by_nic: dict[Node, dict[str, Any]] = {}
         no_tree = not any(node[0] == "NIC" for node in self.words)
-        edges = {edge.lower: edge for edge in self.dump.edges if edge.kind == "NET"}
+        holders = {edge.lower: edge.upper for edge in self.dump.edges if edge.kind == "NET"}
+        names: dict[Node, str] = {}
         for node in self.words:
-            edge = edges.get(node)
-            holder = (
-                edge.upper
-                if edge is not None and edge.upper is not None
-                else node
-                if no_tree
-                else None
-            )
-            if node[0] != "NET" or holder is None:
-                continue
-            attributes = by_nic.setdefault(holder, {"ports": []})
-            port: dict[str, Any] = {"net": f"NET/{node[1]}"}
-            rate = edge.rate if edge is not None else None
-            detail = self.dump.details.get(node, "").split("/")
-            if len(detail) == 3:
-                port.update(guid=detail[0], port=detail[1])
-                stated = decimal(detail[2])  # six decimals, the link has one
-                rate = rate if stated is None else stated
-            if rate is not None:
-                port["bytes_per_second"] = rate * 1e9
-            name = nic_names.get(number_of(node[1]))
-            if name:
-                port["name"] = name
-                attributes.setdefault("name", name)
-            attributes["ports"].append(port)
-        return by_nic
+            holder = holders.get(node) or (node if no_tree else None)
+            if node[0] == "NET" and holder is not None:
+                name = nic_names.get(number_of(node[1]), "")
+                names[holder] = names.get(holder) or name
+        return names
 
-    def _add_devices(self, ports: Mapping[Node, dict[str, Any]]) -> None:
-        counts: dict[DeviceKind, int] = {}
+    def _add_devices(self, net_names: Mapping[Node, str]) -> None:
+        counts: Counter[DeviceKind] = Counter()
         # Prefixes of 1-7000 name machines; there are several with multi-node NVLink.
         systems = list(dict.fromkeys(identity.rpartition("-")[0] for _, identity in self.words))
         taken: set[str] = set()
-        for node in [*self.words, *dict.fromkeys(self.aliases.values())]:
+        for node in self.words:
             word, identity = node
-            if (
-                node in self.aliases
-                or node in self.names
-                or (word not in _DEVICES and node not in ports)
-            ):
+            if node in self.aliases or not (word in _DEVICES or node in net_names):
                 continue
             kind, short = _DEVICES.get(word, (DeviceKind.NIC, "nic"))
-            index = counts[kind] = counts.get(kind, -1) + 1
+            index = counts[kind]
+            counts[kind] += 1
             prefix = identity.rpartition("-")[0]
-            system = systems.index(prefix) if prefix in systems else 0
+            system = systems.index(prefix)
             # The NUMA node is that of the CPU at the top; no PCIe tree is 64 deep.
             top = node
             for _ in range(64):
@@ -374,29 +320,14 @@ class MachineGraph:
             taken.add(name)
             self.names[node] = name
             bus_id = bus_id_of(identity) if word in ("GPU", "PCI", "DEV", "NIC") else ""
-            detail = self.dump.details.get(node, "")
-            stated: dict[str, Any] = {}
-            if word == "GPU":
-                stated = {
-                    "rank": whole(detail),
-                    "model": self.models.get(bus_id.rpartition(".")[0]),
-                }
-            elif word == "NVS":
-                stated = {"stands_for": "all NVSwitches of the machine"}
-            elif word in ("CPU", "PCI", "DEV"):
-                stated = {
-                    "architecture_vendor_model" if word == "CPU" else "pci_id": detail or None
-                }
-            stated = {key: value for key, value in stated.items() if value is not None}
-            attributes = {"nccl_id": identity, **stated, **ports.get(node, {})}
+            model = self.models.get(bus_id.rpartition(".")[0]) if word == "GPU" else None
+            stated = {"model": model, "name": net_names.get(node)}
+            attributes = {key: value for key, value in stated.items() if value}
             self.devices.append(Device(name, kind, system, bus_id, numa_node, attributes))
-        self.names |= {
-            node: self.names[gpu] for node, gpu in self.aliases.items() if gpu in self.names
-        }
+        self.names |= {node: self.names[gpu] for node, gpu in self.aliases.items()}
 
     def _add_links(self) -> None:
         links: dict[tuple[str, str, LinkKind], Link] = {}
-        stated: set[tuple[str, str, LinkKind]] = set()
         for edge in self.dump.edges:
             kind = _KINDS.get(edge.kind)
             if kind is None:
@@ -425,15 +356,7 @@ class MachineGraph:
             link, back = Link(
                 upper, lower, kind, rate, origin=origin, attributes=attributes
             ).both_ways()
-            forth = (upper, lower, kind)
-            if forth not in stated:
-                stated.add(forth)
-                links[forth] = link
-                # Only one end of a PCIe link or of a switch's link is printed; NCCL takes the other as equal.
-                links.setdefault((lower, upper, kind), back)
-                self._note_direct(edge.kind, upper, lower)
+            links[upper, lower, kind] = link
+            # Only one end of a PCIe link or of a switch's link is printed; NCCL takes the other as equal.
+            links.setdefault((lower, upper, kind), back)
         self.links.extend(links.values())
-
-    def _note_direct(self, kind: str, left: str, right: str) -> None:
-        if kind in _DIRECT and left.startswith("gpu") and right.startswith("gpu"):
-            self.direct.add((min(left, right), max(left, right)))

@@ -11,10 +11,8 @@ bridge of the CPU (0x068001, POWER). A far end the driver may not show is ``ffff
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +65,6 @@ _LONGEST_TEXT = 200
 
 _KNOWN = frozenset({"cpu", "pci", "nic", "net", "gpu", "nvlink", "c2c", "xgmi", "pcilink"})
 _SPEED = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*GT/s", re.ASCII | re.IGNORECASE)
-_REAL = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE]-?[0-9]{1,2})?", re.ASCII)
-_MASK = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8}){0,1023}", re.ASCII)
 _NAMES = {
     DeviceKind.GPU: "gpu",
     DeviceKind.NIC: "nic",
@@ -144,33 +140,6 @@ def read(text: str) -> Topology:
     )
 
 
-class PcieLink:
-    """The link above a ``<pci>`` with these ``attributes``; ``speed`` and ``width`` as printed.
-
-    gigatransfers: per second and lane. lanes: its width. bytes_per_second: one direction, after coding. None
-    where not stated; a width of 0 and a speed no PCIe has are as good as not stated.
-    """
-
-    def __init__(self, attributes: Mapping[str, str]) -> None:
-        self.speed, self.width = (
-            attributes.get("link_speed", ""),
-            attributes.get("link_width", ""),
-        )
-        match = _SPEED.match(self.speed)
-        value = float(match[1]) if match else None
-        self.gigatransfers = value if value in CODING else None
-        lanes = whole(self.width) or 0
-        self.lanes = lanes if 1 <= lanes <= 32 else None
-        self.bytes_per_second = bytes_per_second(self.gigatransfers, self.lanes)
-        self.origin = f"stated: {self.speed} x{self.width}, less the coding"
-        if self.bytes_per_second is None:
-            self.origin = "speed or width not stated"
-
-
-Chain = tuple[tuple[Element, PcieLink], ...]
-"""The hops from a CPU down to a device, each the element below it and its link."""
-
-
 @dataclass(frozen=True)
 class Gpu:
     """A GPU of the file. ``detail`` is its ``<gpu>``; None where a hand-written file has only ``<pci>``."""
@@ -189,13 +158,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class _Place:
-    """Place of an element in the tree. ``above``: the links from the CPU down to here."""
+    """Place of an element in the tree."""
 
     node: int
     cpu: str
     parent: str
     numa_node: int | None
-    above: Chain = ()
 
 
 def bus_id_of(text: str) -> str:
@@ -218,7 +186,6 @@ class PcieTree:
         self.buses: dict[tuple[int, str], str] = {}
         self.unclear = 0
         self._counts: dict[tuple[int, str], int] = {}
-        self._suspected: set[int] = set()
         hashes = dict.fromkeys(cpu.attributes.get("host_hash", "") for cpu in self.cpus)
         self.hosts = {host: index for index, host in enumerate(hashes)}
         unknown: dict[str, Element] = {}
@@ -276,25 +243,19 @@ class PcieTree:
             attributes = element.attributes
             node = self.hosts[attributes.get("host_hash", "")]
             numa = whole(attributes.get("numaid", ""))
-            name = self._prefixed(node, f"cpu{numa}")
-            if numa is None or numa < 0:
+            is_stated, name = numa is not None and numa >= 0, self._prefixed(node, f"cpu{numa}")
+            if not is_stated:
                 text = f"NUMA node {attributes.get('numaid', '')!r}: the system did not say which one"
                 self.note("not_visible", text, element)
-                name = self._prefixed(node, f"cpu{next(spare)}")
             elif name in taken:
-                self.note(
-                    "contradiction", f"NUMA node {numa} stands in the file twice", element
-                )
+                text = f"NUMA node {numa} stands in the file twice"
+                self.note("contradiction", text, element)
+            if not is_stated or name in taken:
                 name = self._prefixed(node, f"cpu{next(spare)}")
             taken.add(name)
             cpu_attributes: dict[str, Any] = {
-                key: value for key, value in attributes.items() if key != "numaid"
+                key: attributes[key] for key in ("arch", "vendor") if key in attributes
             }
-            mask = attributes.get("affinity", "")
-            if _MASK.fullmatch(mask):
-                cpu_attributes["cores"] = sum(
-                    int(group, 16).bit_count() for group in mask.split(",")
-                )
             self.devices.append(
                 Device(name, DeviceKind.CPU, node, numa_node=numa, attributes=cpu_attributes)
             )
@@ -308,11 +269,9 @@ class PcieTree:
                 # Network interfaces that no PCI device stands for: virtual ones, or their place is hidden.
                 for net in child.named("net"):
                     name = self.name(place.node, "nic")
-                    attributes = {**self._net_attributes([net]), "pci": False}
+                    stated = self._net_attributes([net])
                     self.devices.append(
-                        Device(
-                            name, DeviceKind.NIC, place.node, "", place.numa_node, attributes
-                        )
+                        Device(name, DeviceKind.NIC, place.node, "", place.numa_node, stated)
                     )
                     origin = "no PCI device stated for this interface"
                     self.links += Link(
@@ -356,8 +315,6 @@ class PcieTree:
                 f"{len(details)} <gpu> at {bus_id}: parts of one device, or dies of one package"
             )
             self.note("repeated_bus_id", text, element)
-        link = PcieLink(element.attributes)
-        chain = (*place.above, (element, link))
         # A partitioned device or a package of several dies is one PCI device with several GPUs.
         for detail in details or [None]:
             name = self.name(place.node, _NAMES[kind])
@@ -380,80 +337,62 @@ class PcieTree:
                 attributes |= {"model": model} if model is not None else {}
             elif kind is DeviceKind.NIC:
                 nets = [net for nic in element.named("nic") for net in nic.named("net")]
-                attributes |= {**self._net_attributes(nets), "pci": True}
-            self._link_above(chain, name, place.parent)
-            # Every hop above a GPU that is hard to believe: one lane, Gen1, or two generations slower.
-            fastest = link.gigatransfers or 0.0
-            for upper, hop in chain if kind is DeviceKind.GPU else ():
-                speed = hop.gigatransfers or math.inf
-                odd = hop.lanes == 1 or speed <= 2.5 or 4 * speed <= fastest
-                if upper.line not in self._suspected and odd:
-                    self._suspected.add(upper.line)
-                    text = f"{upper.attributes.get('busid', '')}: {hop.speed} x{hop.width}"
-                    text += " on the way to a GPU is implausible (virtual or idle port); kept as stated"
-                    self.note("contradiction", text, upper)
+                attributes |= self._net_attributes(nets)
+            self._link_above(element, name, place.parent)
             self.devices.append(
                 Device(name, kind, place.node, bus_id, place.numa_node, attributes)
             )
-        self._add_children(element, _Place(place.node, place.cpu, name, place.numa_node, chain))
+        self._add_children(element, _Place(place.node, place.cpu, name, place.numa_node))
 
-    def _link_above(self, chain: Chain, name: str, parent: str) -> None:
-        """Link ``name`` to what it hangs on; NCCL guesses where speed or width are not to be read."""
-        element, link = chain[-1]
-        speed, width = link.speed, link.width
-        if link.gigatransfers is None:
-            kind = (
-                "unknown_spelling"
-                if speed.strip() and "unknown" not in speed.lower()
-                else "not_visible"
-            )
-            self.note(
-                kind,
-                f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)",
-                element,
-            )
-        elif speed not in _ACCEPTED:
-            text = f"PCIe speed {speed!r} above {name} is read as {link.gigatransfers:g} GT/s (NCCL takes 8)"
-            self.note("unknown_spelling", text, element)
-        if link.lanes is None:
+    def _link_above(self, element: Element, name: str, parent: str) -> None:
+        """Link ``name`` to what it hangs on; NCCL guesses where speed or width are not to be read.
+
+        A width of 0 and a speed no PCIe has are as good as not stated.
+        """
+        speed, width = (element.attributes.get(key, "") for key in ("link_speed", "link_width"))
+        attributes: dict[str, float] = {}
+        match = _SPEED.match(speed)
+        if match and float(match[1]) in CODING:
+            attributes["gigatransfers"] = float(match[1])
+            if speed not in _ACCEPTED:
+                text = f"PCIe speed {speed!r} above {name} is read as {match[1]} GT/s (NCCL takes 8)"
+                self.note("unknown_spelling", text, element)
+        else:
+            is_empty = not speed.strip() or "unknown" in speed.lower()
+            text = f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)"
+            self.note("not_visible" if is_empty else "unknown_spelling", text, element)
+        lanes = whole(width) or 0
+        if 1 <= lanes <= 32:
+            attributes["width"] = lanes
+        else:
             text = f"PCIe width {width!r} above {name} says no lanes (NCCL takes 16)"
             self.note("not_visible", text, element)
-        attributes: dict[str, Any] = {"link_speed": speed, "link_width": width}
-        attributes |= (
-            {"gigatransfers": link.gigatransfers} if link.gigatransfers is not None else {}
-        )
-        attributes |= {"width": link.lanes} if link.lanes is not None else {}
-        rate = link.bytes_per_second
+        rate = bytes_per_second(attributes.get("gigatransfers"), lanes)
+        origin = f"stated: {speed} x{width}, less the coding"
+        origin = "speed or width not stated" if rate is None else origin
         self.links += Link(
-            parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=attributes
+            parent, name, LinkKind.PCIE, rate, origin=origin, attributes=attributes
         ).both_ways()
 
     def _net_attributes(self, nets: list[Element]) -> dict[str, Any]:
-        """Name, gdr, latency and the rate of all ports together of a NIC with the ports ``nets``."""
+        """Name of the first, and the rate together, of the ports ``nets`` of a NIC."""
         if not nets:
             return {}
         rates = []
         for net in nets:
             printed, name = net.attributes.get("speed", ""), net.attributes.get("name", "")
-            mbps = whole(printed)
-            if mbps is None or mbps <= 0:
+            mbps = whole(printed) or 0
+            if mbps <= 0:
                 text = f"net {name!r}: speed {printed!r} says no rate (NCCL takes 10000 Mb/s)"
                 self.note("not_visible", text, net)
                 continue
             if mbps > _FASTEST_NET_MBPS:
-                self.note(
-                    "contradiction",
-                    f"net {name!r}: {mbps} Mb/s is implausible; kept as stated",
-                    net,
-                )
+                text = f"net {name!r}: {mbps} Mb/s is implausible; kept as stated"
+                self.note("contradiction", text, net)
             rates.append(mbps)
-        latency = nets[0].attributes.get("latency", "")
         return {
             "name": nets[0].attributes.get("name", ""),
             "net_bytes_per_second": sum(rates) * 1e6 / 8 if len(rates) == len(nets) else None,
-            "gdr": any(net.attributes.get("gdr") == "1" for net in nets),
-            "latency_seconds": float(latency) * 1e-6 if _REAL.fullmatch(latency) else None,
-            "nets": [dict(net.attributes) for net in nets],
         }
 
 
@@ -461,7 +400,7 @@ class _GpuLinks:
     """Links of one kind between GPUs, or from GPUs to switches and CPUs.
 
     stated: (GPU, GPU) -> links, as each GPU's own entries say. totals: GPU -> links, those to the CPU left
-    out. classes: target classes in order of appearance. missing: links whose far end is not in the file.
+    out. missing: links whose far end is not in the file.
     """
 
     def __init__(self, tree: PcieTree, kind: LinkKind) -> None:
@@ -469,18 +408,14 @@ class _GpuLinks:
         self.stated: Counter[tuple[str, str]] = Counter()
         self.totals: Counter[str] = Counter()
         self.targets: dict[str, set[str]] = {}
-        self.classes: dict[str, None] = {}
         self.to_switch = self.to_processor = False
-        self.selves = self.missing = self.entries = 0
+        self.selves = self.missing = 0
 
     def add(self, gpu: Gpu, element: Element, count: int) -> None:
         """Take in ``count`` links of ``gpu`` to one place; draw those that end at no GPU."""
         target = bus_id_of(element.attributes.get("target", ""))
         target_class = element.attributes.get("tclass", "").lower()
-        self.entries += 1
         self.targets.setdefault(gpu.name, set()).add(target)
-        if target_class:
-            self.classes[target_class] = None
         if target_class.startswith(_PROCESSORS):
             self.to_processor = True
             self.tree.links += self._link(gpu, gpu.cpu, count).both_ways()
@@ -543,7 +478,7 @@ class _GpuLinks:
 
     def per_gpu(self) -> list[int] | None:
         """Links of each GPU; None where the file has no such links."""
-        return [self.totals[gpu.name] for gpu in self.tree.gpus] if self.entries else None
+        return [self.totals[gpu.name] for gpu in self.tree.gpus] if self.targets else None
 
 
 def _class_of(
@@ -617,20 +552,11 @@ def _class_of_ids(tree: PcieTree) -> ClassVerdict | None:
 
 
 def _facts(tree: PcieTree, nvlinks: _GpuLinks) -> dict[str, Any]:
-    """Return what the graph does not say of the machine; strings where the file prints strings."""
-    cpu = tree.cpus[0].attributes if tree.cpus else {}
+    """Return what the graph does not say of the machine; None for counts that the file leaves open."""
     switches = [device for device in tree.devices if device.kind is DeviceKind.NVSWITCH]
-    unseen = not all(device.attributes.get("visible", True) for device in switches)
-    models = dict.fromkeys(gpu.says("sm") for gpu in tree.gpus)
-    facts: dict[str, Any] = {
-        "sm": [model for model in models if model],
-        "cpu": {
-            key: cpu[key] for key in ("arch", "vendor", "familyid", "modelid") if key in cpu
-        },
-        "nvlinks_per_gpu": nvlinks.per_gpu(),
-    }
+    facts: dict[str, Any] = {"nvlinks_per_gpu": nvlinks.per_gpu()}
     if tree.unclear and not tree.gpus:
         facts["gpu_count"] = None
-    if unseen or not switches:
+    if not all(switch.attributes["visible"] for switch in switches) or not switches:
         facts["nvswitch_count"] = None
     return facts

@@ -1,4 +1,4 @@
-"""Reads ``npu-smi info -t topo`` of Ascend NPUs: HCCS, SIO, HCCS_SW and PCIe paths, and CPU affinity.
+"""Reads ``npu-smi info -t topo`` of Ascend NPUs: HCCS, SIO, HCCS_SW and PCIe paths.
 
 Rates are not printed. Labels (npu-smi's own legend): HCCS is the direct link between NPUs, SIO joins the two
 dies of one package, HCCS_SW is HCCS through a switch; PIX, PXB, PHB and SYS are PCIe as with nvidia-smi.
@@ -16,7 +16,6 @@ from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology,
 
 _NAME = re.compile(r"NPU\d{1,4}|Phy-ID\d{1,4}")
 _SIGN = re.compile(r"(?m)^[ \t]{0,40}NPU\d{1,4}[ \t]{1,20}(?:NPU\d{1,4}|CPU[ \t]|X[ \t])")
-_AFFINITY = re.compile(r"[\d,\-]{1,2000}")
 _DIRECT = frozenset({"HCCS", "SIO"})
 _PCI = frozenset({"PIX", "PXB", "PHB", "NODE", "SYS"})
 _KNOWN = _DIRECT | _PCI | {"X", "HCCS_SW", "NA", "N/A"}
@@ -40,16 +39,13 @@ def read(text: str) -> Topology:
     table.note_asymmetry(warnings)
     # NPUs are numbered by their place in the heading: numbers of chips may have gaps.
     names = {column: f"gpu{index}" for index, column in enumerate(table.columns)}
-    labels = {(names[row], names[column]): label for row, column, label in table.pairs()}
+    labels = {
+        (names[row], names[column]): label for (row, column), label in table.labels().items()
+    }
     unknown = sorted(set(labels.values()) - _KNOWN)
     if unknown:
         listed = f"labels that are not known: {', '.join(unknown[:8])[:200]}"
         warnings.append(SourceWarning("unknown_spelling", listed, table.line))
-    # What stands behind a row's labels begins with the cores.
-    cores = {
-        row: match[0] for row, rest in table.rest.items() if (match := _AFFINITY.match(rest))
-    }
-    affinities = {row: {"cpu_affinity": text} for row, text in cores.items()}
     # HCCS_SW is a switch, and HCCS between some only is several meshes: neither has a class.
     topology_class, words = TopologyClass.UNKNOWN, set(labels.values())
     if len(table.columns) == 1:
@@ -58,32 +54,26 @@ def read(text: str) -> Topology:
         topology_class = TopologyClass.HCCS_FULL_MESH
     elif table.is_whole and words <= _PCI:
         topology_class = TopologyClass.PCIE
-    links = []
-    for pair, label in labels.items():
-        if label in _DIRECT:
-            attributes = {"label": label, "count_known": False}
-            links.append(
-                Link(
-                    *pair, LinkKind.HCCS, origin=f"npu-smi topo: {label}", attributes=attributes
-                )
-            )
+    links = [
+        Link(
+            *pair,
+            LinkKind.HCCS,
+            origin=f"npu-smi topo: {label}",
+            attributes={"count_known": False},
+        )
+        for pair, label in labels.items()
+        if label in _DIRECT
+    ]
     return Topology(
         name="npu-smi topo",
         devices=tuple(
-            Device(
-                name, DeviceKind.GPU, attributes={"name": column, **affinities.get(column, {})}
-            )
+            Device(name, DeviceKind.GPU, attributes={"name": column})
             for column, name in names.items()
         ),
         links=tuple(links),
         topology_class=topology_class,
         source="npu_smi",
         warnings=tuple(warnings),
-        facts={
-            "nic_count": None,
-            "cpu_count": None,
-            "nvlinks_per_gpu": [0] * len(names),
-            "cpu_affinity": cores,
-        },
+        facts={"nic_count": None, "cpu_count": None, "nvlinks_per_gpu": [0] * len(names)},
         matrix=labels,
     )

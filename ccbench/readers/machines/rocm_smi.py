@@ -31,10 +31,9 @@ _SECTION = re.compile(r"=+\s?([A-Za-z][A-Za-z \-]{3,60}?)\s?=+$")
 _TITLES = {
     "weight between two gpus": "weights",
     "link type between two gpus": "link_types",
-    "numa nodes": "numa",
 }
 _NUMA = re.compile(
-    r"(?:GPU ?\[?|card)(\d{1,4})\]?\s{0,40}: \(Topology\) Numa (Node|Affinity): (-?\d{1,6})"
+    r"(?:GPU ?\[?|card)(\d{1,4})\]?\s{0,40}: \(Topology\) Numa Node: (-?\d{1,6})"
 )
 _JSON = re.compile(
     r"\(Topology\) (Weight|Link type) between DRM devices (\d{1,4}) and (\d{1,4})",
@@ -45,30 +44,30 @@ _SIGN = re.compile(
     r"|\(Topology\) \w{4,6}(?: type)? between DRM"
 )
 
-Numa = dict[str, dict[str, int]]
-"""GPU -> ``node`` and ``affinity``."""
+NumaNodes = dict[str, int]
+"""GPU -> NUMA node."""
 
 
 @dataclass
 class RocmTable:
-    """A square table of labels: rows by name, what stands behind each, and the names of the heading."""
+    """A square table of labels: rows by name, and the names of the heading."""
 
     columns: list[str]
     line: int
     rows: dict[str, list[str]] = field(default_factory=dict)
-    rest: dict[str, str] = field(default_factory=dict)
 
-    def pairs(self) -> Iterator[tuple[str, str, str]]:
-        """(row, column, label) of every pair off the diagonal that was printed in either direction, by row."""
+    def labels(self) -> dict[tuple[str, str], str]:
+        """(row, column) -> label of every pair off the diagonal that was printed in either direction, by row."""
         printed = {
             (row, column): label
             for row, cells in self.rows.items()
             for column, label in zip(self.columns, cells, strict=False)
         }
-        for row, column in itertools.permutations(self.columns, 2):
-            label = printed.get((row, column)) or printed.get((column, row))
-            if label is not None:
-                yield row, column, label
+        both = {
+            (row, column): printed.get((row, column)) or printed.get((column, row))
+            for row, column in itertools.permutations(self.columns, 2)
+        }
+        return {pair: label for pair, label in both.items() if label is not None}
 
     @property
     def is_whole(self) -> bool:
@@ -76,20 +75,11 @@ class RocmTable:
         width = len(self.columns)
         return all(len(self.rows.get(column, [])) == width for column in self.columns)
 
-    def numbers(self) -> dict[tuple[str, str], int]:
-        """(row, column) -> label, where it is a whole number."""
-        labels = {(row, column): whole(label) for row, column, label in self.pairs()}
-        return {
-            pair: number
-            for pair, number in labels.items()
-            if number is not None and number >= 0
-        }
-
     def note_asymmetry(self, warnings: list[SourceWarning]) -> None:
         """Warn of the first pair whose two directions have different labels."""
-        labels = {(row, column): label for row, column, label in self.pairs()}
+        labels = self.labels()
         for (row, column), label in labels.items():
-            back = labels.get((column, row), label)
+            back = labels[column, row]
             if back != label:
                 text = f"{row} to {column} is {label}, back it is {back}"
                 warnings.append(SourceWarning("contradiction", text, self.line))
@@ -124,18 +114,13 @@ def read_table(
             if len(cells) < width:
                 text = f"the row {name} has {len(cells)} of {width} labels"
                 warnings.append(SourceWarning("truncated", text, number))
-            table.rows[name], table.rest[name] = cells, " ".join(words[width + 1 :])
+            table.rows[name] = cells
         elif table.rows and not words:
             break
-    missing = (
-        [column for column in table.columns if column not in table.rows]
-        if table is not None
-        else []
-    )
-    if table is not None and missing:
-        warnings.append(
-            SourceWarning("truncated", f"no row for {', '.join(missing[:8])}", table.line)
-        )
+    if table is not None:
+        missing = [column for column in table.columns if column not in table.rows]
+        text = f"no row for {', '.join(missing[:8])}"
+        warnings += [SourceWarning("truncated", text, table.line)] if missing else []
     return table
 
 
@@ -149,14 +134,17 @@ def read(text: str) -> Topology:
     """
     warnings: list[SourceWarning] = []
     is_json = text.lstrip().startswith("{")
-    sections, numa = _from_json(text) if is_json else _from_text(text, warnings)
-    return topology_of(sections, numa, warnings, COMMAND)
+    sections, numa_nodes = _from_json(text) if is_json else _from_text(text, warnings)
+    return topology_of(sections, numa_nodes, warnings, COMMAND)
 
 
 def topology_of(
-    sections: dict[str, RocmTable], numa: Numa, warnings: list[SourceWarning], command: str
+    sections: dict[str, RocmTable],
+    numa_nodes: NumaNodes,
+    warnings: list[SourceWarning],
+    command: str,
 ) -> Topology:
-    """Return the machine of the tables ``weights``, ``hops`` and ``link_types`` that ``command`` printed.
+    """Return the machine of the tables ``weights`` and ``link_types`` that ``command`` printed.
 
     Raises MachineError when there is no table and no NUMA node.
     """
@@ -164,7 +152,7 @@ def topology_of(
     # The GPUs of the link types, else of the widest heading, then those that only the NUMA part has.
     types = sections.get("link_types")
     widest = max((table.columns for table in sections.values()), key=len, default=[])
-    columns = list(dict.fromkeys([*(types.columns if types else widest), *numa]))
+    columns = list(dict.fromkeys([*(types.columns if types else widest), *numa_nodes]))
     for name, table in sections.items():
         extra = [column for column in table.columns if column not in columns]
         if extra:
@@ -175,18 +163,17 @@ def topology_of(
         raise MachineError(
             f"{tool}: no table of GPUs and no NUMA nodes found; give the whole output of '{command}'"
         )
-    weights = sections["weights"].numbers() if "weights" in sections else {}
-    pairs = list(types.pairs()) if types is not None else []
+    labels = types.labels() if types else {}
     names = {column: f"gpu{index}" for index, column in enumerate(columns)}
-    links = list(_links(types, weights, names, warnings, f"{command}: XGMI"))
-    labels = {label for _, _, label in pairs}
-    topology_class = _class(types, labels, len(columns))
-    nodes = {gpu: fields["node"] for gpu, fields in numa.items() if "node" in fields}
+    links = list(_links(sections, names, warnings, f"{command}: XGMI"))
+    topology_class = _class(types, set(labels.values()), len(columns))
     gpus = [
-        Device(name, DeviceKind.GPU, numa_node=nodes.get(column), attributes={"name": column})
+        Device(
+            name, DeviceKind.GPU, numa_node=numa_nodes.get(column), attributes={"name": column}
+        )
         for column, name in names.items()
     ]
-    cpu_nodes = sorted({node for node in nodes.values() if node >= 0})
+    cpu_nodes = sorted({node for node in numa_nodes.values() if node >= 0})
     return Topology(
         name=f"{tool} topo",
         devices=(
@@ -199,11 +186,11 @@ def topology_of(
         warnings=tuple(warnings),
         facts={
             "nic_count": None,
-            "cpu_count": len(set(nodes.values())) or None,
+            "cpu_count": len(set(numa_nodes.values())) or None,
             "nvswitch_count": 0 if types else None,
             "nvlinks_per_gpu": [0] * len(columns) if types else None,
         },
-        matrix={(names[row], names[column]): label for row, column, label in pairs},
+        matrix={(names[row], names[column]): label for (row, column), label in labels.items()},
     )
 
 
@@ -220,9 +207,11 @@ def _class(types: RocmTable | None, labels: set[str], gpu_count: int) -> Topolog
     )
 
 
-def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, RocmTable], Numa]:
+def _from_text(
+    text: str, warnings: list[SourceWarning]
+) -> tuple[dict[str, RocmTable], NumaNodes]:
     bodies: dict[str, list[tuple[int, str]]] = {}
-    numa: Numa = {}
+    numa_nodes: NumaNodes = {}
     current = ""
     for number, line in enumerate(text.expandtabs().split("\n"), start=1):
         stripped = line.strip()[:4000]
@@ -231,16 +220,14 @@ def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Rocm
             title = _SECTION.match(stripped)
             current = _TITLES.get(title[1].strip().lower(), "") if title else ""
         elif match:
-            numa.setdefault(f"GPU{int(match[1])}", {}).setdefault(
-                match[2].lower(), int(match[3])
-            )
+            numa_nodes.setdefault(f"GPU{int(match[1])}", int(match[2]))
         elif current:
             bodies.setdefault(current, []).append((number, line))
     tables = {
         name: read_table(bodies.get(name, []), _NAME, warnings)
         for name in ("weights", "link_types")
     }
-    return {name: table for name, table in tables.items() if table is not None}, numa
+    return {name: table for name, table in tables.items() if table is not None}, numa_nodes
 
 
 def json_of(text: str, command: str) -> Any:
@@ -253,10 +240,10 @@ def json_of(text: str, command: str) -> Any:
         ) from None
 
 
-def _from_json(text: str) -> tuple[dict[str, RocmTable], Numa]:
+def _from_json(text: str) -> tuple[dict[str, RocmTable], NumaNodes]:
     document = json_of(text, COMMAND)
     cells: dict[str, dict[tuple[int, int], str]] = {}
-    numa: Numa = {}
+    numa_nodes: NumaNodes = {}
     for owner, values in document.items() if isinstance(document, dict) else ():
         for key, value in values.items() if isinstance(values, dict) else ():
             match = _JSON.fullmatch(key[:120])
@@ -266,9 +253,9 @@ def _from_json(text: str) -> tuple[dict[str, RocmTable], Numa]:
                 # JSON names each pair once, the tables of the text both ways.
                 section[left, right] = section[right, left] = str(value)[:40]
             card = re.fullmatch(r"card(\d{1,4})", owner[:20])
-            kind = key.lower().removeprefix("(topology) numa ")
-            if card and kind in {"node", "affinity"} and re.fullmatch(r"-?\d{1,6}", str(value)):
-                numa.setdefault(f"GPU{int(card[1])}", {})[kind] = int(value)
+            node = whole(str(value)) if key.lower() == "(topology) numa node" else None
+            if card and node is not None:
+                numa_nodes[f"GPU{int(card[1])}"] = node
     tables = {}
     for name, section in cells.items():
         indexes = sorted({index for pair in section for index in pair})[:256]
@@ -279,37 +266,40 @@ def _from_json(text: str) -> tuple[dict[str, RocmTable], Numa]:
             for row in indexes
         }
         tables[name] = RocmTable(list(rows), 1, rows)
-    return tables, numa
+    return tables, numa_nodes
 
 
 def _links(
-    types: RocmTable | None,
-    weights: dict[tuple[str, str], int],
+    sections: dict[str, RocmTable],
     names: dict[str, str],
     warnings: list[SourceWarning],
     origin: str,
 ) -> Iterator[Link]:
     """Links of the pairs with XGMI labels; warnings of what these leave open."""
+    types, weight_table = sections.get("link_types"), sections.get("weights")
     if types is None:
         warnings.append(
             SourceWarning("not_visible", "links: no table of link types between GPUs")
         )
         return
     types.note_asymmetry(warnings)
-    joined = [(row, column) for row, column, label in types.pairs() if label == "XGMI"]
-    weight_of_pair = [weights.get(pair) for pair in joined]
-    if joined:
+    printed = weight_table.labels() if weight_table else {}
+    weights = {
+        pair: whole(printed.get(pair, ""))
+        for pair, label in types.labels().items()
+        if label == "XGMI"
+    }
+    if weights:
         text = "how many xGMI links a pair has"
-        if None in weight_of_pair:
+        if None in weights.values():
             text += ", and whether its path passes another GPU: no weight is printed"
-        elif any(weight is not None and weight > _ONE_HOP for weight in weight_of_pair):
+        elif any((weight or 0) > _ONE_HOP for weight in weights.values()):
             text += f"; pairs of a weight above {_ONE_HOP} are linked over other GPUs"
         warnings.append(SourceWarning("not_visible", text, types.line))
-    for (row, column), weight in zip(joined, weight_of_pair, strict=True):
-        if weight is None or weight <= _ONE_HOP:
-            # One link or the four inside a package: neither number nor, without weights, directness is said.
-            path_note = {"weight": weight} if weight is not None else {"direct_known": False}
-            attributes = {"count_known": False, **path_note}
+    for (row, column), weight in weights.items():
+        if (weight or 0) <= _ONE_HOP:
+            # One link or the four inside a package: the number is not said.
+            attributes = {"count_known": False}
             yield Link(
                 names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes
             )

@@ -5,14 +5,12 @@ say where they lead, by PCI address, and none says the GPUs' own addresses. The 
 there are any (a link number above 17 is a port of an NVSwitch, because no GPU up to Blackwell has more than
 18 links), else on the model's name and the GPUs' numbers, with a warning wherever that is not certain.
 
-Facts: nvlinks_per_gpu, faults (by GPU: the numbers of links that are down, or "all") and
-topology_class_candidates.
+Facts: nvlinks_per_gpu and faults (by GPU: the numbers of links that are down, or "all").
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,19 +99,9 @@ class _Listing:
         return sum(link.rate is not None for link in self.links.values())
 
     @property
-    def down(self) -> list[int | str]:
-        """Numbers of the links that are down; ["all"] where the driver says no more."""
-        down: list[int | str] = [
-            index for index, link in sorted(self.links.items()) if link.is_inactive
-        ]
-        return ["all"] if self.all_inactive else down
-
-    @property
-    def remotes(self) -> dict[str, int]:
-        """PCI address of a far end -> links that lead there."""
-        return dict(
-            sorted(Counter(link.remote for link in self.links.values() if link.remote).items())
-        )
+    def remotes(self) -> set[str]:
+        """PCI addresses of the far ends."""
+        return {link.remote for link in self.links.values() if link.remote}
 
 
 recognises = searches(_SEEN)
@@ -281,6 +269,14 @@ def _class_of(listings: list[_Listing], listed_peers: int) -> ClassVerdict:
 
 def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
     stated = any(listing.has_state for listing in listings)
+    faults: list[dict[str, Any]] = []
+    for listing in listings:
+        down = [index for index, link in sorted(listing.links.items()) if link.is_inactive]
+        if is_module(listing.model) and (down or listing.all_inactive):
+            # The driver may say no more than that all are.
+            faults.append(
+                {"gpu": listing.name, "down": ["all"] if listing.all_inactive else down}
+            )
     return {
         **({"gpu_count": None} if listings[0].index is None else {}),
         # A list that the text ends in may have more links.
@@ -290,12 +286,7 @@ def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
         "nic_count": None,
         "cpu_count": None,
         "nvswitch_count": 0 if verdict.nvswitch is False else None,
-        "faults": [
-            {"gpu": listing.name, "down": listing.down}
-            for listing in listings
-            if listing.down and is_module(listing.model)
-        ],
-        "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
+        "faults": faults,
     }
 
 
@@ -323,12 +314,8 @@ def _graph(
             if remote in peers:
                 target = f"gpu{peers[remote]}"
             elif topology_class is TopologyClass.NVSWITCH:
-                is_shown = remote and not remote.startswith(_HIDDEN)
-                stands = {} if is_shown else {"stands_for": "all NVSwitches of the machine"}
-                target = f"nvswitch{len(switches)}"
-                switch = Device(
-                    target, DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=stands
-                )
+                name = f"nvswitch{len(switches)}"
+                switch = Device(name, DeviceKind.NVSWITCH, bus_id=remote.lower())
                 target = switches.setdefault(remote, switch).name
             elif topology_class is TopologyClass.NVLINK_BRIDGE and len(listings) == 2:
                 target = f"gpu{1 - index}"

@@ -1,9 +1,8 @@
 """The tables of ``nvidia-smi topo``: from pasted text to rows of cells.
 
 Seen in the wild and read here: terminal colours around the heading, tabs turned into blanks, a missing heading, lines
-indented or quoted, rows wrapped by a terminal, a table cut anywhere, several tables in one text. Cells are found by
-what they say, never by their column on the screen. A row whose X stands in its own column is a row whatever the words
-of its vendor (MX, XL, HSW).
+indented or quoted, a table cut anywhere, several tables in one text. Cells are found by what they say, never by their
+column on the screen. A row whose X stands in its own column is a row whatever the words of its vendor (MX, XL, HSW).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _DEVICE = re.compile(
 )
 _NAMES = re.compile(r"(?:GPU|NIC)[0-9]{1,3}|\S+", re.ASCII)
 _NUMBERED = re.compile(r"(?:GPU|NIC)[0-9]{1,3}", re.ASCII)
-_QUOTE = re.compile(r"[\s>|#]*")
+_QUOTES = " \t>|#"
 _HEADING_LINE = re.compile(r"(?:[^\w]*|.*\btopo\b.*?)\b(?=GPU[0-9])", re.ASCII)
 _BEHIND = re.compile(
     r"CPU\s?Affinity|NUMA\s?Affinity|GPU\s?NUMA\s?ID|(?:(?<=\s\s)|(?<=\t))[A-Z]\w*(?: [A-Z]\w*)?"
@@ -109,7 +108,7 @@ def tables_of(lines: list[str]) -> tuple[list[LabelMatrix], list[SourceWarning]]
             warnings.append(SourceWarning("damaged_line", f"{len(line)} characters", number))
             continue
         _take(tables, line, number)
-    tables = [table for table in tables if table.rows or table.affinities]
+    tables = [table for table in tables if table.rows]
     _finish(tables, lines, warnings)
     unknown = Counter(
         cell
@@ -129,9 +128,8 @@ def tables_of(lines: list[str]) -> tuple[list[LabelMatrix], list[SourceWarning]]
 
 
 def _take(tables: list[LabelMatrix], line: str, number: int) -> None:
-    """Read one line: a row, a heading, or the rest of a wrapped row."""
-    text = line[_QUOTE.match(line).end() :]  # type: ignore[union-attr]  # matches nothing, too
-    words, table = text.split(), tables[-1] if tables else None
+    """Read one line: a row, a heading, or the rest of a row that a terminal wrapped."""
+    words, table = line.lstrip(_QUOTES).split(), tables[-1] if tables else None
     if not words:
         return
     columns = table.columns if table else []
@@ -140,8 +138,7 @@ def _take(tables: list[LabelMatrix], line: str, number: int) -> None:
         if row is not None:
             if table is None or any(earlier.name == row.name for earlier in table.rows):
                 # The heading is missing, or a second matrix follows the first, its heading lost.
-                affinities = list(table.affinities) if table else []
-                table = LabelMatrix(list(columns), affinities, number)
+                table = LabelMatrix(list(columns), table.affinities if table else [], number)
                 tables.append(table)
             table.rows.append(row)
             return
@@ -153,31 +150,28 @@ def _take(tables: list[LabelMatrix], line: str, number: int) -> None:
         # Names may be glued together, as GPU0GPU1.
         names = _NAMES.findall(heading[:begin])
         if all(map(_DEVICE.fullmatch, names)):
-            tables.append(LabelMatrix(names, _headings(f"  {heading[begin:]}"), number))
+            behind = _BEHIND.findall(f"  {heading[begin:]}")
+            tables.append(LabelMatrix(names, [*map(_heading, behind)], number))
     elif table and table.rows and labels_of(words[0]) and words[1:2] != ["="]:  # of the legend
         row = table.rows[-1]
         missing = max(len(columns) - len(row.cells), 0)
         row.cells, row.rest = row.cells + words[:missing], row.rest + words[missing:]
 
 
-def _headings(text: str) -> list[str]:
-    """Return the headings behind the matrix; those of vendors by the words they have."""
-    headings = []
-    for heading in _BEHIND.findall(text):
-        words = {*heading.upper().replace("NUMA", " NUMA ").split()}
-        if "NUMA" in words and words & {"ID", "GPU"}:
-            headings.append(GPU_NUMA)
-        elif words & {"NUMA", "MEM"}:
-            headings.append(NUMA)
-        else:
-            headings.append(CPU if words & {"CPU", "CPUAFFINITY", "CORES"} else heading)
-    return headings
+def _heading(printed: str) -> str:
+    """Return the heading behind the matrix that ``printed`` means; those of vendors by the words they have."""
+    words = printed.upper()
+    if "NUMA" in words and ("GPU" in words or "ID" in words):
+        return GPU_NUMA
+    if "NUMA" in words or "MEM" in words:
+        return NUMA
+    return CPU if "CPU" in words or "CORES" in words else printed
 
 
 def _finish(tables: list[LabelMatrix], lines: list[str], warnings: list[SourceWarning]) -> None:
     """Name the columns of tables without heading, and drop half a word that the text's end cut."""
     for table in tables:
-        width = max((len(row.cells) for row in table.rows), default=0)
+        width = max(len(row.cells) for row in table.rows)
         if not table.columns:
             names = [row.name for row in table.rows]
             table.columns = (
@@ -186,7 +180,7 @@ def _finish(tables: list[LabelMatrix], lines: list[str], warnings: list[SourceWa
                 else [f"GPU{index}" for index in range(width)]
             )
     end = next((number for number in range(len(lines), 0, -1) if lines[number - 1].strip()), 0)
-    if not tables or not tables[-1].rows:
+    if not tables:
         return
     table, row = tables[-1], tables[-1].rows[-1]
     short = len(row.cells) < len(table.columns)
@@ -213,9 +207,8 @@ class Matrix:
         self.table, self.warnings = table, warnings
         columns = dict.fromkeys(table.columns)
         self.gpus = [name for name in columns if name.startswith("GPU")]
-        self.nic_columns = [name for name in columns if not name.startswith("GPU")]
-        nic_rows = [row.name for row in table.rows if not row.name.startswith("GPU")]
-        self.nics = list(dict.fromkeys([*self.nic_columns, *nic_rows]))
+        named = dict.fromkeys([*columns, *(row.name for row in table.rows)])
+        self.nics = [name for name in named if not name.startswith("GPU")]
         self.names = {gpu: f"gpu{index}" for index, gpu in enumerate(self.gpus)}
         self.names |= {nic: f"nic{index}" for index, nic in enumerate(self.nics)}
         self.cells = {

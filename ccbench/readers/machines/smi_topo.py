@@ -7,8 +7,8 @@ rates and no NVSwitches of its own, so links carry no bytes per second here, and
 links (ccbench.topology.classes).
 
 Facts: cpu_count (None where a path leads to a CPU that is not named), nvlinks_per_gpu, p2p_matrix and p2p_access
-(what was asked of: read, write, nvlink, atomics, prop; None without its command line), topology_class_candidates,
-paths ("as printed": what Topology.matrix leaves out was not printed).
+(what was asked of: read, write, nvlink, atomics, prop; None without its command line), paths ("as printed": what
+Topology.matrix leaves out was not printed).
 """
 
 from __future__ import annotations
@@ -59,11 +59,8 @@ def read(text: str) -> Topology:
     lines = plain_lines(text)
     tables, warnings = tables_of(lines)
     statuses = [table for table in tables if table.is_p2p]
-    # A heading alone says how many GPUs there are, but a table with rows says more.
-    matrices = sorted(
-        (table for table in tables if not table.is_p2p), key=lambda table: not table.rows
-    )
-    if matrices and matrices[0].rows:
+    matrices = [table for table in tables if not table.is_p2p]
+    if matrices:
         return _machine(matrices, statuses, lines, warnings)
     if statuses:
         # GPUs without links: a status says what the driver allows, not what is there.
@@ -78,13 +75,8 @@ def read(text: str) -> Topology:
             ),
             source=f"{SOURCE} -p2p",
             warnings=(*warnings, SourceWarning("not_visible", reason, statuses[0].line)),
-            facts={
-                **_status_facts(statuses[0], lines),
-                **dict.fromkeys(unsaid),
-            },
+            facts=_status_facts(statuses[0], lines) | dict.fromkeys(unsaid),
         )
-    if matrices and matrices[0].affinities:
-        return _machine(matrices, statuses, lines, warnings)
     raise MachineError(
         f"{SOURCE}: no row of a GPU in {shown(text.strip())}; expected lines such as "
         "'GPU0  X  NV18  0-55  0'; give it the whole output of 'nvidia-smi topo -m'"
@@ -116,10 +108,9 @@ def _machine(
     warnings: list[SourceWarning],
 ) -> Topology:
     """The topology of the first matrix; of further tables only the peer-to-peer statuses are kept."""
-    extra = [table for table in matrices[1:] if table.rows]
-    if extra:
-        text = f"{len(extra)} more matrices in the text: not used"
-        warnings.append(SourceWarning("unsupported", text, extra[0].line))
+    if len(matrices) > 1:
+        text = f"{len(matrices) - 1} more matrices in the text: not used"
+        warnings.append(SourceWarning("unsupported", text, matrices[1].line))
     matrix = Matrix(matrices[0], warnings)
     legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
     verdict = _class_of(matrix, lines, warnings)
@@ -131,6 +122,9 @@ def _machine(
         text = f"how many processors there are: {crossing[0]} leads to one that no GPU's affinity names"
         warnings.append(SourceWarning("not_visible", text, matrix.table.line))
         cpu_count = None
+    nvswitch, counts = verdict.nvswitch, matrix.nvlinks.values()
+    if nvswitch is None and 0 < max(counts, default=0) < FEWEST_TO_SWITCHES:
+        nvswitch = False
     return Topology(
         name="",
         devices=devices,
@@ -139,7 +133,8 @@ def _machine(
         source=f"{SOURCE} -m",
         warnings=tuple(warnings),
         facts={
-            **_gpu_facts(matrix, verdict),
+            "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),
+            "nvswitch_count": 0 if nvswitch is False else None,
             **(_status_facts(statuses[0], lines) if statuses else {}),
             "cpu_count": cpu_count or None,
             # The graph loses words (PXB, NODE): the printed ones stand beside it, and all of them.
@@ -197,19 +192,6 @@ def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -
     return verdict
 
 
-def _gpu_facts(matrix: Matrix, verdict: ClassVerdict) -> dict[str, Any]:
-    """Return the facts of the rows."""
-    counts = set(matrix.nvlinks.values())
-    nvswitch = verdict.nvswitch
-    if nvswitch is None and counts and max(counts) < FEWEST_TO_SWITCHES:
-        nvswitch = False
-    return {
-        "nvswitch_count": None if nvswitch is not False else 0,
-        "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
-        "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),
-    }
-
-
 def _cpus(matrix: Matrix) -> tuple[dict[str, str], dict[str, Device]]:
     """GPU or NIC name -> CPU device name, and the CPU devices: one for each NUMA node with a GPU.
 
@@ -236,11 +218,7 @@ def _cpus(matrix: Matrix) -> tuple[dict[str, str], dict[str, Device]]:
         else:
             continue
         cpu_of[gpu] = name
-        attributes = {"cores": cores} if cores and cores != "N/A" else {}
-        cpus.setdefault(
-            name,
-            Device(name, DeviceKind.CPU, numa_node=numbered.get(gpu), attributes=attributes),
-        )
+        cpus.setdefault(name, Device(name, DeviceKind.CPU, numa_node=numbered.get(gpu)))
     # A NIC is placed by the first GPU that it shares a node with.
     for nic in matrix.nics:
         for gpu in matrix.gpus:
@@ -270,34 +248,19 @@ def _graph(
         for group in connected_groups(near)
         if len(group) > 1 and group & set(matrix.gpus)
     ]
-    devices: list[Device] = []
-    for name in matrix.gpus:
-        attributes = {"name": name}
-        devices.append(
-            Device(
-                matrix.names[name],
-                DeviceKind.GPU,
-                numa_node=nodes.get(name),
-                attributes=attributes,
-            )
-        )
+
+    def as_printed(name: str, kind: DeviceKind) -> Device:
+        stated = {"name": legend.get(name, name)}
+        return Device(matrix.names[name], kind, numa_node=nodes.get(name), attributes=stated)
+
+    devices = [as_printed(name, DeviceKind.GPU) for name in matrix.gpus]
     devices += cpus.values()
     if topology_class is TopologyClass.NVSWITCH:
-        attributes = {"stands_for": "all NVSwitches of the machine"}
-        devices.append(Device("nvswitch0", DeviceKind.NVSWITCH, attributes=attributes))
+        devices.append(Device("nvswitch0", DeviceKind.NVSWITCH))
     devices += [
         Device(f"pcie{index}", DeviceKind.PCIE_SWITCH) for index in range(len(switches))
     ]
-    for name in matrix.nics:
-        attributes = {"name": legend.get(name, name), "column": name}
-        devices.append(
-            Device(
-                matrix.names[name],
-                DeviceKind.NIC,
-                numa_node=nodes.get(name),
-                attributes=attributes,
-            )
-        )
+    devices += [as_printed(name, DeviceKind.NIC) for name in matrix.nics]
     lost = [nic for nic in matrix.nics if nic not in cpu_of]
     if lost and cpus:
         text = f"the NUMA node of {', '.join(lost[:8])}: no GPU is nearer to them than SYS"
@@ -306,11 +269,8 @@ def _graph(
     nvlinks: list[Link] = []
     if topology_class is TopologyClass.NVSWITCH:
         for gpu, count in enumerate(matrix.nvlinks_per_gpu(topology_class) or ()):
-            nvlinks += (
-                _link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count).both_ways()
-                if count
-                else ()
-            )
+            link = _link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count or 0)
+            nvlinks += link.both_ways() if count else ()
     else:
         # With the class open these are paths of that many links, with or without switches on the way.
         for (gpu, peer), count in sorted(matrix.nvlinks.items()):

@@ -84,9 +84,7 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
     joined, warnings = instances(trace)
     cases: dict[Case, list[Instance]] = defaultdict(list)
     remarks: dict[Case, dict[str, None]] = defaultdict(dict)
-    reasons: Counter[str] = Counter()
-    for name, count in trace.not_taken.items():
-        reasons[name] += count
+    reasons = Counter(trace.not_taken)
     known_groups = _KnownGroups(trace)
     for instance in joined:
         try:
@@ -258,12 +256,8 @@ def _dtype(communication: Communication, remarks: list[str]) -> tuple[str, int]:
     if communication.dtype in ITEM_BYTES:
         return communication.dtype, ITEM_BYTES[communication.dtype]
     # Bytes are copied alike whatever they mean; a sum needs arithmetic that every library has.
-    reduces = (
-        COLLECTIVES[communication.collective].reduces
-        if communication.collective in COLLECTIVES
-        else False
-    )
-    stands_for = "float32" if reduces else "uint8"
+    row = COLLECTIVES.get(communication.collective)
+    stands_for = "float32" if row is not None and row.reduces else "uint8"
     words = (
         f"{plain(communication.dtype)} elements"
         if communication.dtype
@@ -276,7 +270,7 @@ def _dtype(communication: Communication, remarks: list[str]) -> tuple[str, int]:
 def _size_bytes(instance: Instance, name: str) -> int:
     """nccl-tests' size: the largest buffer of one rank, of all_to_all_v the largest input."""
     ranks = instance.records[0].group.size
-    row, size = COLLECTIVES[name], 0
+    size = 0
     for record in instance.records:
         sent, received = record.input_bytes, record.output_bytes
         if name == UNEVEN:
@@ -287,13 +281,8 @@ def _size_bytes(instance: Instance, name: str) -> int:
         blocks = [sent if name in ("all_gather", "gather") else None]
         blocks += [received if name in ("reduce_scatter", "scatter") else None]
         size = max([size, *(ranks * block for block in blocks if block)])
-    if (
-        all(
-            record.input_bytes is None and record.output_bytes is None
-            for record in instance.records
-        )
-        and row.moves_data
-    ):
+    stated = {side for row in instance.records for side in (row.input_bytes, row.output_bytes)}
+    if stated == {None}:
         raise _Unfit("the trace does not say how many bytes")
     return size
 
@@ -407,26 +396,26 @@ def suite_text(
         "sweep:",
     ]
     for blank, members in alike.items():
+        moves_data = COLLECTIVES[blank.collective].moves_data
+        is_list = blank.groups.startswith("[")
+        optional = {
+            "dtype": blank.dtype if moves_data else "",
+            "op": "" if blank.op == NO_OP else blank.op,
+            "root": max(blank.root, 0),
+            "groups": json.loads(blank.groups) if is_list else blank.groups,
+            "concurrent": blank.concurrent,
+            "pairs": blank.pair,
+            "traffic": [json.loads(blank.traffic)] if blank.traffic else [],
+        }
         entry = {"collective": blank.collective, "ranks": blank.ranks}
-        if COLLECTIVES[blank.collective].moves_data:
-            entry["dtype"] = blank.dtype
-        entry |= {"op": blank.op} if blank.op != NO_OP else {}
-        entry |= {"root": blank.root} if blank.root > 0 else {}
-        entry |= (
-            {"groups": json.loads(blank.groups) if blank.groups[:1] == "[" else blank.groups}
-            if (blank.groups)
-            else {}
-        )
-        entry |= {"concurrent": blank.concurrent} if blank.concurrent else {}
-        entry |= {"pairs": blank.pair} if blank.pair else {}
-        entry |= {"traffic": [json.loads(blank.traffic)]} if blank.traffic else {}
+        entry |= {key: value for key, value in optional.items() if value}
         prefix = "  - "
         for key, value in entry.items():
             lines.append(
                 f"{prefix}{key}: {value if isinstance(value, int) else json.dumps(value)}"
             )
             prefix = "    "
-        if not COLLECTIVES[blank.collective].moves_data:
+        if not moves_data:
             continue
         lines.append("    size:")
         for job_case in sorted(members, key=lambda job_case: job_case.case.size_bytes):

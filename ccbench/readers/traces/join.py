@@ -44,6 +44,12 @@ class Instance:
         return tuple(record.duration_seconds or 0.0 for record in self.timed)
 
     @property
+    def _starts(self) -> list[float]:
+        """Start of each of ``timed``, as far as it is known."""
+        starts = [record.start_seconds for record in self.timed]
+        return [start for start in starts if start is not None]
+
+    @property
     def _is_symmetric(self) -> bool:
         return self.records[0].collective in SAME_ON_ALL_RANKS
 
@@ -58,9 +64,7 @@ class Instance:
         durations = self.seconds
         if len(durations) < 2:
             return ()
-        starts = [
-            record.start_seconds for record in self.timed if record.start_seconds is not None
-        ]
+        starts = self._starts
         # Never more than its own time: a clock that is a little off must make no negative transfer.
         if one_clock and not self._is_symmetric and len(starts) == len(durations):
             return tuple(
@@ -97,9 +101,7 @@ class Instance:
 
         None where nobody can tell: ranks may end earlier, or have no times.
         """
-        starts = [
-            record.start_seconds for record in self.timed if record.start_seconds is not None
-        ]
+        starts = self._starts
         if not self._is_symmetric or not len(self.seconds) == len(starts) > 1:
             return None
         ends = (start + seconds for start, seconds in zip(starts, self.seconds, strict=True))

@@ -25,15 +25,10 @@ def prefixed(text: str, prefix: str) -> str:
     return "".join(f"{prefix}{line}\n" for line in text.splitlines())
 
 
-def ring_lines(ranks: int, printed: int, ending: str = "") -> str:
+def ring_lines(ranks: int, printed: int) -> str:
     shown = "".join(f"{rank:4d}" for rank in range(printed))
-    own = "".join(
-        f"host{rank // 8}:{rank}:{rank} [{rank % 8}] NCCL INFO "
-        f"Ring 00 : {(rank - 1) % ranks} -> {rank} -> {(rank + 1) % ranks}\n"
-        for rank in range(ranks)
-    )
     start = f"host0:0:0 [0] NCCL INFO comm 0x1 rank 0 nranks {ranks} cudaDev 0 busId 1000 - Init START\n"
-    return f"{start}host0:0:0 [0] NCCL INFO Channel 00/01 :{shown}{ending}\n{own}"
+    return f"{start}host0:0:0 [0] NCCL INFO Channel 00/01 :{shown}\n"
 
 
 def tree_log(channels: int, ranks: int = 4) -> str:

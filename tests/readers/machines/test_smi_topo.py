@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from ccbench.readers.lines import plain_lines
 from ccbench.readers.machines import read_text
-from ccbench.readers.machines.smi_table import tables_of
+from ccbench.readers.machines.smi_table import Matrix, tables_of
 from ccbench.readers.machines.smi_topo import read
-from ccbench.topology.graph import DeviceKind, Topology, TopologyClass
+from ccbench.topology.graph import Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.summary import gpu_matrix
 from tests.clocks import within
@@ -96,11 +96,7 @@ def test_every_cell_is_labelled_as_the_dump_prints_it(entry: dict[str, Any]) -> 
     if not tables:  # a table of peer statuses, or an answer by CPU: no path is made up for it
         assert not topology.matrix
         return
-    named = {
-        str(device.attributes.get("column") or device.attributes["name"]): device.name
-        for device in topology.devices
-        if device.kind in (DeviceKind.GPU, DeviceKind.NIC)
-    }
+    named = Matrix(tables[0], []).names
     labels = path_labels(topology)
     printed = {
         (named[row.name], named[column]): cell

@@ -50,8 +50,8 @@ NO_SOURCE = "neither a file nor in the catalog"
         ("x" * 5000, NO_SOURCE),
         ("a\0b", NO_SOURCE),
         ("a/" * 3000, NO_SOURCE),
-        ("/dev/null", "is a pipe or a device"),
-        (".", "is a folder; name a file in it"),
+        ("/dev/null", "a pipe or a device and no file"),
+        (".", "Is a directory"),
     ],
 )
 def test_what_can_be_no_source_is_refused_in_one_line(source: str, complaint: str) -> None:

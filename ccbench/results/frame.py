@@ -1,6 +1,6 @@
 """A run as one pandas frame: the columns of its files, what follows from them, and the keys that group its cases.
 
-pandas is imported here alone, and only when a frame is made: no rank, no start of a run, no report waits for it.
+pandas is imported only when a frame is made, here and elsewhere: no rank, no start of a run, no report waits for it.
 """
 
 from __future__ import annotations

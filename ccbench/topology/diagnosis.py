@@ -315,16 +315,11 @@ def nvlinks(topology: Topology) -> Iterator[Finding]:
 
 def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
     """NVLinks that are up and that are down, by GPU; what the source counted where it has no ends."""
-    up: Counter[str] = Counter()
-    down: Counter[str] = Counter()
-    for link in topology.links:
-        if link.kind is LinkKind.NVLINK and link.state is not LinkState.NOT_VISIBLE:
-            (up if link.state is LinkState.UP else down)[link.source] += link.count
-    stated = topology.facts.get("nvlinks_per_gpu")
-    if isinstance(stated, list) and len(stated) == len(topology.gpus):
-        for gpu, count in zip(topology.gpus, stated, strict=True):
-            if isinstance(count, int):
-                up[gpu.name] = max(up[gpu.name], count)
+    up, down = (
+        topology.link_counts(LinkKind.NVLINK, state) for state in (LinkState.UP, LinkState.DOWN)
+    )
+    for name, count in (topology.stated_nvlinks or {}).items():
+        up[name] = max(up[name], count or 0)
     listed = topology.facts.get("faults")
     faults = (
         [fault for fault in listed if isinstance(fault, dict)]
@@ -350,24 +345,20 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
     """Fewer than the model has, or than GPUs of the same model have; ``named`` are spoken of already."""
     # Only a source that counts links is held to its numbers, and only when it is whole; the driver itself was
     # asked for every link.
-    stated, by_driver = (
-        topology.facts.get("nvlinks_per_gpu"),
-        topology.facts.get("driver") is not None,
-    )
+    stated = topology.stated_nvlinks
+    by_driver = topology.facts.get("driver") is not None
     damage = {"truncated", "damaged_line", "unknown_spelling"} & {
         warning.kind for warning in topology.warnings
     }
-    if not isinstance(stated, list) or damage or not (any(up.values()) or by_driver):
+    if stated is None or damage or not (any(up.values()) or by_driver):
         return
     hidden = {
         warning.text.partition(":")[0]
         for warning in topology.warnings
         if warning.kind == "not_visible"
     }
-    if len(stated) == len(topology.gpus):
-        # Of these the source gives no number, while it does of others.
-        pairs = zip(topology.gpus, stated, strict=True)
-        hidden |= {gpu.name for gpu, count in pairs if count is None}
+    # Of these the source gives no number, while it does of others.
+    hidden |= {name for name, count in stated.items() if count is None}
     groups: dict[str, list[Device]] = {}
     for gpu in topology.gpus:
         groups.setdefault(gpu.model, []).append(gpu)
@@ -429,7 +420,7 @@ def _is_part_of_a_mesh(topology: Topology, up: Counter[str]) -> bool:
 
 def pcie_links(topology: Topology) -> Iterator[Finding]:
     """Yield findings about PCIe links: narrower or slower than they can be, idle, implausible."""
-    devices = {device.name: device for device in topology.devices}
+    devices = topology.by_name
     invented: list[str] = []
     read_by_sysfs = set[str]()
     for link in topology.links:

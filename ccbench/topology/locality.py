@@ -38,7 +38,7 @@ def hidden_tree(topology: Topology, gpus: Sequence[Device]) -> Finding | None:
     """
     if not gpus or "hypervisor" in topology.facts:
         return None
-    devices = {device.name: device for device in topology.devices}
+    devices = topology.by_name
     pcie = [link for link in topology.links if link.kind is LinkKind.PCIE]
     names = {gpu.name for gpu in gpus}
     upper = [devices[link.target] for link in pcie if link.source in names]

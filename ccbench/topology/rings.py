@@ -1,8 +1,7 @@
 """Ring orders for a group of GPUs, taken from the links between them.
 
 Behind a switch any order will do. On direct links, rings are cycles through all GPUs that share no link; each
-is run both ways round, so that a cycle of k rings uses 2k directed links of every GPU. What a result does
-not use, and why, stands in its ``note``.
+is run both ways round, so that a cycle of k rings uses 2k directed links of every GPU.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+
+import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.topology.classes import connected_groups
@@ -27,28 +28,16 @@ Counts = list[list[int]]
 
 
 @dataclass(frozen=True)
-class Ring:
-    """GPUs in the order in which data travel, from the last back to the first; ``lanes`` rings like it.
-
-    A lane is one physical link out of every GPU and one into it.
-    """
-
-    order: tuple[str, ...]
-    lanes: int = 1
-
-
-@dataclass(frozen=True)
 class RingPlan:
-    """Rings that can run at the same time.
+    """Rings that can run at the same time, each over one physical link out of every GPU and one into it.
 
-    method: switch, decomposition, search, or fallback. used: part of the physical links between the group's
-    GPUs (to the switch, where there is one) that the rings use. note: what is left, and why.
+    method: switch, direct (over links between the GPUs), or fallback: none joins them, so rank order over
+    whatever else does. orders: GPUs in the order in which data travel, from the last back to the first; one
+    over k links of every GPU comes k times.
     """
 
-    rings: tuple[Ring, ...]
     method: str
-    used: Fraction
-    note: str = ""
+    orders: tuple[tuple[str, ...], ...]
 
 
 def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> RingPlan:
@@ -59,58 +48,39 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
     group = _group(topology, participants)
     lanes = _switch_lanes(topology, group)
     if lanes:
-        return RingPlan(
-            (Ring(group, lanes),), "switch", Fraction(1), "any order is as good behind a switch"
-        )
+        return RingPlan("switch", (group,) * lanes)
     index = {name: position for position, name in enumerate(group)}
-    one_way = [[0] * len(group) for _ in group]
+    one_way = np.zeros((len(group), len(group)), dtype=int)
     for link in topology.links:
-        is_fast = link.kind in FAST_KINDS and link.carries
         if (
-            is_fast
-            and link.source != link.target
+            link.kind in FAST_KINDS
+            and link.carries
             and {link.source, link.target} <= index.keys()
         ):
-            one_way[index[link.source]][index[link.target]] += link.count
+            one_way[index[link.source], index[link.target]] += link.count
+    np.fill_diagonal(one_way, 0)
     # A ring is run both ways, so only what is there in both directions counts.
-    size = range(len(group))
-    counts = [[min(one_way[a][b], one_way[b][a]) for b in size] for a in size]
+    counts: Counts = np.minimum(one_way, one_way.T).tolist()
+    orders: tuple[tuple[str, ...], ...]
     if len(group) == 2:
-        lanes = min(counts[0][1], counts[1][0])
-        return (
-            RingPlan((Ring(group, lanes),), "decomposition", Fraction(1))
-            if lanes
-            else _fallback(group)
-        )
-    between = {counts[a][b] for a in size for b in size if a != b}
-    bundle = between.pop() if len(between) == 1 else 0
-    if bundle and (len(group) % 2 or bundle == 1):
-        cycles, method = walecki(len(group)) * bundle, "decomposition"
+        orders = (group,) * counts[0][1]
     else:
-        # Of an even full mesh with bundles, a search may also place the matching that Walecki leaves over.
-        cycles, method = max(_packed(counts), walecki(len(group)) * bundle, key=len), "search"
-    if not cycles:
-        return _fallback(group)
-    # Each cycle is run both ways round.
-    orders: Counter[tuple[str, ...]] = Counter()
-    for cycle in cycles:
-        for order in (cycle, (cycle[0], *cycle[:0:-1])):
-            orders[tuple(group[index] for index in order)] += 1
-    used = Fraction(2 * len(cycles) * len(group), sum(map(sum, counts)))
-    left = 1 - used
-    note = (
-        f"{left.numerator}/{left.denominator} of the links fit into no further ring"
-        if left
-        else ""
-    )
-    return RingPlan(
-        tuple(Ring(order, number) for order, number in orders.items()), method, used, note
-    )
+        # Each cycle is run both ways round.
+        cycles = _direct_cycles(counts)
+        alike = Counter(way for cycle in cycles for way in (cycle, (cycle[0], *cycle[:0:-1])))
+        orders = tuple(tuple(group[place] for place in way) for way in alike.elements())
+    return RingPlan("direct", orders) if orders else RingPlan("fallback", (group,))
 
 
-def _fallback(group: tuple[str, ...]) -> RingPlan:
-    note = "no ring of direct links joins these GPUs: rank order over PCIe or whatever else joins them"
-    return RingPlan((Ring(group),), "fallback", Fraction(0), note)
+def _direct_cycles(counts: Counts) -> list[tuple[int, ...]]:
+    """As many cycles through all as are found, which share none of ``counts`` links."""
+    between = {count for row, near in enumerate(counts) for count in near[:row]}
+    bundle = between.pop() if len(between) == 1 else 0
+    cycles = walecki(len(counts)) * bundle
+    if len(cycles) == min(map(sum, counts)) // 2:
+        return cycles
+    # Of an even full mesh with bundles, a search may also place the matching that Walecki leaves over.
+    return max(_packed(counts), cycles, key=len)
 
 
 def _group(topology: Topology, participants: Sequence[str] | None) -> tuple[str, ...]:

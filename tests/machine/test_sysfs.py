@@ -32,7 +32,7 @@ def test_a_machine_of_two_sockets_and_four_switches_is_read_whole(tmp_path: Path
     assert (counts[DeviceKind.CPU], counts[DeviceKind.PCIE_SWITCH]) == (2, 4)
     assert found.facts["numa_affinity"] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert found.facts["cpu_affinity"][7] == "64-127"
-    assert found.device("cpu1").attributes["memory_bytes"] == 512 << 30
+    assert found.by_name["cpu1"].attributes["memory_bytes"] == 512 << 30
     assert found.facts["nvswitch_count"] is None
     assert not found.warnings
 

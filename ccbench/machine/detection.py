@@ -74,10 +74,7 @@ class _DriverGraph:
 
     def _add_gpu(self, name: str, handle: Any, bus_id: str) -> None:
         """Add a GPU with its links; those without a far end in this graph are told of the GPU itself."""
-
-        def answer(question: str, *arguments: int) -> Any:
-            return self.nvml.answer(f"DeviceGet{question}", handle, *arguments)
-
+        answer = self.nvml.asking(handle)
         memory, mig = answer("MemoryInfo"), answer("MigMode")
         affinity = enumerate(answer("MemoryAffinity", 16, 0) or ())
         nodes = [
@@ -108,14 +105,8 @@ class _DriverGraph:
             "fabric": fabric,
         }
         for (end, up), count in self._add_links(name, handle).items():
-            key = (
-                "nvlinks_to_processor"
-                if end
-                else "nvlinks_up_unknown_end"
-                if up
-                else "nvlinks_down"
-            )
-            attributes[key] = count
+            key = "nvlinks_up_unknown_end" if up else "nvlinks_down"
+            attributes["nvlinks_to_processor" if end else key] = count
             if up and not end:
                 text = f"{name}: the driver does not say what is at the far end of {count} active NVLinks"
                 self.warnings.append(SourceWarning("not_visible", text))

@@ -194,29 +194,16 @@ class NvidiaDevices:
     def _look(self, bus_id: str, gpu: _Gpu, sm_clock: int | None) -> DeviceReading:
         """Look at one GPU."""
         library = self._nvml.library
-        at_seconds, state, trouble = self._clock(), None, None
+        reading = DeviceReading(bus_id, "nvidia", gpu.model, at_seconds=self._clock())
         try:
             state = int(library.nvmlDeviceGetPerformanceState(gpu.handle))
+            reading = replace(reading, performance_state=state)
         except library.NVMLError_NotSupported:
             pass
-        except (
-            library.NVMLError
-        ) as error:  # a GPU that has fallen off the bus answers nothing else either
-            trouble = str(error)
-        reading = DeviceReading(
-            bus_id,
-            "nvidia",
-            gpu.model,
-            at_seconds=at_seconds,
-            trouble=trouble,
-            performance_state=state,
-        )
-        if trouble is not None:
-            return reading
-
-        def answer(question: str, *more: int) -> Any:
-            return self._nvml.answer(f"DeviceGet{question}", gpu.handle, *more)
-
+        except library.NVMLError as error:
+            # A GPU that has fallen off the bus answers nothing else either.
+            return replace(reading, trouble=str(error))
+        answer = self._nvml.asking(gpu.handle)
         reasons = answer("CurrentClocksEventReasons")
         if reasons is None:  # drivers before 535 know only the older name
             reasons = answer("CurrentClocksThrottleReasons")

@@ -55,6 +55,8 @@ _SLOWEST = 2.5
 _SLOWEST_BYTES_PER_SECOND = 0.25e9
 """One lane of the first generation after coding; NCCL prints it as PCI[0.2]."""
 
+_HOSTS = (DeviceKind.CPU, DeviceKind.PCIE_SWITCH)
+
 _FAR_SLOWER = 4
 """Two generations: below that a hop is found to hold back what is under it."""
 
@@ -197,13 +199,10 @@ def nic_paths(topology: Topology) -> Iterator[Finding]:
     # All devices alike, far from each other, under a hypervisor: the real tree is hidden. Without the
     # hypervisor's sign the same paths may be the board's own: NICs in slots of their own, GPUs that hang on
     # processors of their own (GB200).
-    ends = _names((*gpus, *nics))
     over_pcie = {
-        labels[source, target]
-        for source in ends
-        for target in ends
-        if source != target
-        and not labels[source, target].startswith(("NV", "XGMI", "HCCS", "C2C", "X"))
+        label
+        for label in labels.values()
+        if not label.startswith(("NV", "XGMI", "HCCS", "C2C", "X"))
     } - {NO_PATH, NOT_VISIBLE, DOWN}
     hypervisor = topology.facts.get("hypervisor")
     one_node = (
@@ -245,11 +244,7 @@ def placement(topology: Topology) -> Iterator[Finding]:
     """Yield findings about GPUs without a NUMA node and NICs without an active port."""
     processors = topology.of_kind(DeviceKind.CPU)
     unknown = [gpu for gpu in topology.gpus if gpu.numa_node == -1]
-    if (
-        unknown
-        and len([processor for processor in processors if processor.node == unknown[0].node])
-        > 1
-    ):
+    if unknown and sum(processor.node == unknown[0].node for processor in processors) > 1:
         yield Finding(
             "note",
             "numa_unknown",
@@ -258,17 +253,14 @@ def placement(topology: Topology) -> Iterator[Finding]:
             "processors",
             "processes cannot be placed next to them: update the BIOS, or pin by the board's manual",
         )
-    ports = topology.of_kind(DeviceKind.NIC)
     down = [
         nic
-        for nic in ports
+        for nic in topology.of_kind(DeviceKind.NIC)
         if nic.attributes.get("rdma") is True and nic.attributes.get("up") is False
     ]
     if down:
-        called = {nic.name: nic.attributes.get("name") for nic in down}
-        listed = ", ".join(
-            f"{name} ({word})" if word else name for name, word in called.items()
-        )
+        called = [(nic.name, nic.attributes.get("name")) for nic in down]
+        listed = ", ".join(f"{name} ({word})" if word else name for name, word in called)
         yield Finding(
             "note",
             "nic_down",
@@ -321,19 +313,16 @@ def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
     for name, count in (topology.stated_nvlinks or {}).items():
         up[name] = max(up[name], count or 0)
     listed = topology.facts.get("faults")
-    faults = (
-        [fault for fault in listed if isinstance(fault, dict)]
-        if isinstance(listed, list)
-        else []
-    )
+    # Links that a listing of the driver calls inactive, where the graph has no ends for them.
+    inactive = {
+        fault.get("gpu"): fault.get("down")
+        for fault in reversed(listed if isinstance(listed, list) else [])
+        if isinstance(fault, dict)
+    }
     for gpu in topology.gpus:
         resting = gpu.attributes.get("nvlinks_down")
         down[gpu.name] += resting if isinstance(resting, int) else 0
-        # Links that a listing of the driver calls inactive, where the graph has no ends for them.
-        names = (gpu.attributes.get("name"), gpu.name)
-        numbers = next(
-            (fault.get("down") for fault in faults if fault.get("gpu") in names), None
-        )
+        numbers = inactive.get(gpu.attributes.get("name"), inactive.get(gpu.name))
         if numbers == ["all"]:
             down[gpu.name] = max(down[gpu.name], nvlinks_of_model(gpu.model) or 1)
         elif isinstance(numbers, list):
@@ -424,13 +413,9 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
     invented: list[str] = []
     read_by_sysfs = set[str]()
     for link in topology.links:
-        lower, upper = devices.get(link.source), devices.get(link.target)
-        if link.kind is not LinkKind.PCIE or lower is None or upper is None:
-            continue
-        if lower.kind is DeviceKind.CPU or upper.kind not in (
-            DeviceKind.CPU,
-            DeviceKind.PCIE_SWITCH,
-        ):
+        lower, upper = devices[link.source], devices[link.target]
+        is_upwards = lower.kind is not DeviceKind.CPU and upper.kind in _HOSTS
+        if link.kind is not LinkKind.PCIE or not is_upwards:
             continue
         state = _numbers(link)
         if "max_width" in link.attributes:
@@ -446,7 +431,7 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
             invented.append(lower.name)
         else:
             yield from _hop(lower, link.target, state)
-    slow, hypervisor = _slow_hops(topology, devices)
+    slow, hypervisor = _slow_hops(topology)
     invented = list(dict.fromkeys(invented + hypervisor))
     if invented:
         yield Finding(
@@ -520,24 +505,20 @@ def _slow(lower: Device, where: str, state_text: str) -> Finding:
     )
 
 
-def _slow_hops(
-    topology: Topology, devices: Mapping[str, Device]
-) -> tuple[list[Finding], list[str]]:
+def _slow_hops(topology: Topology) -> tuple[list[Finding], list[str]]:
     """Hops above GPUs of a source that states one speed of each (NCCL's files): findings, invented bridges.
 
     NCCL states the most that both ends of a bridge's link can, and of a GPU the present speed. Only hops that
     hold back a GPU far faster are found: a Gen4 card in a Gen3 box is how such boxes are sold.
     """
-    links = []
-    for link in topology.links:
-        state = _numbers(link)
-        stated = (
-            "max_width" not in link.attributes
-            and state.get("gigatransfers")
-            and state.get("width")
-        )
-        if link.kind is LinkKind.PCIE and stated and link.source in devices:
-            links.append(link)
+    links = (
+        link
+        for link in topology.links
+        if link.kind is LinkKind.PCIE
+        and "max_width" not in link.attributes
+        and _numbers(link).get("gigatransfers")
+        and _numbers(link).get("width")
+    )
     above = towards_processors(topology, links)
     slow: dict[tuple[float, int], list[str]] = {}
     invented: list[str] = []

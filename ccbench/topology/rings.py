@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.topology.classes import connected_groups
+from ccbench.topology.classes import connected_groups, peers_of
 from ccbench.topology.fabrics import striped
 from ccbench.topology.graph import DeviceKind, LinkKind, Topology
 
@@ -65,22 +65,15 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
     if len(group) == 2:
         orders = (group,) * counts[0][1]
     else:
+        between = {count for row, near in enumerate(counts) for count in near[:row]}
+        cycles = walecki(len(counts)) * (between.pop() if len(between) == 1 else 0)
+        if len(cycles) < min(map(sum, counts)) // 2:
+            # Of an even full mesh with bundles, a search may also place the matching that Walecki leaves over.
+            cycles = max(_packed(counts), cycles, key=len)
         # Each cycle is run both ways round.
-        cycles = _direct_cycles(counts)
         alike = Counter(way for cycle in cycles for way in (cycle, (cycle[0], *cycle[:0:-1])))
         orders = tuple(tuple(group[place] for place in way) for way in alike.elements())
     return RingPlan("direct", orders) if orders else RingPlan("fallback", (group,))
-
-
-def _direct_cycles(counts: Counts) -> list[tuple[int, ...]]:
-    """As many cycles through all as are found, which share none of ``counts`` links."""
-    between = {count for row, near in enumerate(counts) for count in near[:row]}
-    bundle = between.pop() if len(between) == 1 else 0
-    cycles = walecki(len(counts)) * bundle
-    if len(cycles) == min(map(sum, counts)) // 2:
-        return cycles
-    # Of an even full mesh with bundles, a search may also place the matching that Walecki leaves over.
-    return max(_packed(counts), cycles, key=len)
 
 
 def _group(topology: Topology, participants: Sequence[str] | None) -> tuple[str, ...]:
@@ -148,57 +141,39 @@ def _packed(counts: Counts) -> list[tuple[int, ...]]:
     most = min(sum(row) for row in counts) // 2
     residual = [list(row) for row in counts]
     best: list[tuple[int, ...]] = []
-    steps = [MOST_STEPS]
+    steps = MOST_STEPS
+
+    def take(cycle: tuple[int, ...], change: int) -> None:
+        for a, b in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+            residual[a][b] += change
+            residual[b][a] += change
+
+    def cycles(path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Cycles that begin so, over links that are left, those with most links left first."""
+        nonlocal steps
+        here = residual[path[-1]]
+        # Each cycle is met in both directions; the one that begins with the lower neighbour counts.
+        if len(path) == len(counts) and here[0] > 0 and path[1] < path[-1]:
+            yield path
+        nearest = [place for place, left in enumerate(here) if left > 0 and place not in path]
+        for vertex in sorted(nearest, key=lambda place: (here[place], place), reverse=True):
+            steps -= 1
+            if steps >= 0:
+                yield from cycles((*path, vertex))
 
     def pack(packed: list[tuple[int, ...]]) -> bool:
         nonlocal best
-        if len(packed) > len(best):
-            best = list(packed)
-        if len(best) >= most:
-            return True
-        for cycle in _cycles(residual, steps):
-            _take(residual, cycle, -1)
+        best = max(best, packed, key=len)
+        for cycle in cycles((0,)) if len(best) < most else ():
+            take(cycle, -1)
             done = pack([*packed, cycle])
-            _take(residual, cycle, 1)
-            if done or steps[0] <= 0:
+            take(cycle, 1)
+            if done or steps <= 0:
                 return done
-        return False
+        return len(best) >= most
 
     pack([])
     return best
-
-
-def _take(residual: Counts, cycle: tuple[int, ...], change: int) -> None:
-    for a, b in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
-        residual[a][b] += change
-        residual[b][a] += change
-
-
-def _cycles(residual: Counts, steps: list[int]) -> Iterator[tuple[int, ...]]:
-    """Cycles through all vertices over links that are left, those with most links left first."""
-    size = len(residual)
-    path, visited = [0], {0}
-
-    def options() -> list[int]:
-        here = residual[path[-1]]
-        return sorted(
-            (v for v in range(size) if here[v] > 0 and v not in visited), key=lambda v: here[v]
-        )
-
-    waiting = [options()]
-    while waiting and steps[0] > 0:
-        if not waiting[-1]:
-            waiting.pop()
-            visited.discard(path.pop())
-            continue
-        steps[0] -= 1
-        vertex = waiting[-1].pop()
-        path.append(vertex)
-        visited.add(vertex)
-        # Each cycle is met in both directions; the one that begins with the lower neighbour counts.
-        if len(path) == size and residual[vertex][0] > 0 and path[1] < vertex:
-            yield tuple(path)
-        waiting.append(options())
 
 
 def are_joined(topology: Topology, participants: Sequence[str]) -> bool:
@@ -208,12 +183,8 @@ def are_joined(topology: Topology, participants: Sequence[str]) -> bool:
     """
     group = _group(topology, participants)
     inside = {*group, *(device.name for device in topology.of_kind(DeviceKind.NVSWITCH))}
-    onward: dict[str, set[str]] = {}
-    for link in topology.links:
-        if link.kind in FAST_KINDS and link.carries and {link.source, link.target} <= inside:
-            onward.setdefault(link.source, set()).add(link.target)
-            onward.setdefault(link.target, set()).add(link.source)
-    joined = connected_groups({name: onward.get(name, set()) for name in inside})
+    fast = [link for link in topology.links if link.kind in FAST_KINDS and link.carries]
+    joined = connected_groups(peers_of(inside, ((link.source, link.target) for link in fast)))
     return any(component >= set(group) for component in joined)
 
 
@@ -225,12 +196,9 @@ def usable_share(topology: Topology, participants: Sequence[str]) -> dict[str, F
     group = _group(topology, participants)
     lanes = _switch_lanes(topology, group)
     share: dict[str, Fraction] = {}
+    fast = [link for link in topology.links if link.kind in FAST_KINDS and link.carries]
     for name in group:
-        links = [
-            link
-            for link in topology.links
-            if link.source == name and link.kind in FAST_KINDS and link.carries
-        ]
+        links = [link for link in fast if link.source == name]
         total = sum(link.count for link in links)
         # Behind a switch every link reaches every GPU of the group.
         used = total if lanes else sum(link.count for link in links if link.target in group)

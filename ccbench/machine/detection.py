@@ -76,13 +76,8 @@ class _DriverGraph:
         """Add a GPU with its links; those without a far end in this graph are told of the GPU itself."""
         answer = self.nvml.asking(handle)
         memory, mig = answer("MemoryInfo"), answer("MigMode")
-        affinity = enumerate(answer("MemoryAffinity", 16, 0) or ())
-        nodes = [
-            64 * place + bit
-            for place, word in affinity
-            for bit in range(64)
-            if int(word) >> bit & 1
-        ]
+        words = enumerate(answer("MemoryAffinity", 16, 0) or ())
+        nodes = sum(int(word) << 64 * place for place, word in words)
         capability = answer("CudaComputeCapability")
         # The fabric manager's word: states 0 and 1 are not supported and not started, so there is no fabric.
         state, status = self.nvml.fabric_state(handle) or (0, 0)
@@ -101,7 +96,6 @@ class _DriverGraph:
             "pcie_max_width": answer("MaxPcieLinkWidth"),
             "performance_state": answer("PerformanceState"),
             "mig": mig and bool(mig[0]),
-            "gpu_numa_id": answer("NumaNodeId"),
             "fabric": fabric,
         }
         for (end, up), count in self._add_links(name, handle).items():
@@ -110,7 +104,7 @@ class _DriverGraph:
             if up and not end:
                 text = f"{name}: the driver does not say what is at the far end of {count} active NVLinks"
                 self.warnings.append(SourceWarning("not_visible", text))
-        node = nodes[0] if len(nodes) == 1 else None
+        node = nodes.bit_length() - 1 if nodes.bit_count() == 1 else None
         self.devices.append(
             Device(name, DeviceKind.GPU, bus_id=bus_id, numa_node=node, attributes=attributes)
         )
@@ -224,18 +218,17 @@ def read_driver() -> Topology:
 def read_nvml(nvml: Nvml) -> Topology:
     """Return the GPUs the driver shows, with their NVLinks and what is known of the paths between them.
 
-    Facts: gpu_count, nvswitch_count, nvlinks_per_gpu, driver, p2p_matrix, p2p_write_matrix.
+    Facts: nvswitch_count where it is unknown, nvlinks_per_gpu, driver, p2p_matrix, p2p_write_matrix.
     """
     graph = _DriverGraph(nvml)
     facts: dict[str, Any] = {
-        "gpu_count": len(graph.handles),
-        # A far end that is hidden stands for any number of switches.
-        "nvswitch_count": None if UNSEEN_PREFIX in graph.switches else len(graph.switches),
         "nvlinks_per_gpu": graph.active,
         "driver": nvml.answer("SystemGetDriverVersion"),
         "p2p_matrix": graph.peer_matrix(READ),
         "p2p_write_matrix": graph.peer_matrix(WRITE),
     }
+    if UNSEEN_PREFIX in graph.switches:  # which stands for any number of them
+        facts["nvswitch_count"] = None
     topology = Topology(
         name="nvml",
         devices=tuple(graph.devices),
@@ -351,24 +344,19 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
     ]
     links = [_renamed(link, {**names, **of_kernel}) for link in kernel.links]
     links += [_renamed(link, of_driver) for link in driver.links]
-    cores = {
-        cpu.numa_node: cpu.attributes.get("cores") for cpu in kernel.of_kind(DeviceKind.CPU)
+    facts = {
+        **kernel.facts,
+        **{name: driver.facts[name] for name in _FROM_DRIVER if name in driver.facts},
     }
+    if "nvswitch_count" not in driver.facts:  # the driver knows them all
+        facts.pop("nvswitch_count", None)
     topology = Topology(
         name=kernel.name,
         devices=(*gpus, *rest_of_kernel, *switches),
         links=tuple(links),
         source="this machine: sysfs and the NVIDIA driver",
         warnings=tuple(warnings),
-        facts={
-            **kernel.facts,
-            **{name: driver.facts[name] for name in _FROM_DRIVER if name in driver.facts},
-            "gpu_count": len(gpus),
-            "nvswitch_count": kernel.facts.get("nvswitch_count")
-            or driver.facts.get("nvswitch_count"),
-            "numa_affinity": [gpu.numa_node for gpu in gpus],
-            "cpu_affinity": [cores.get(gpu.numa_node) for gpu in gpus],
-        },
+        facts=facts,
         matrix=driver.matrix,
     )
     return replace(topology, topology_class=topology_class(topology))
@@ -395,20 +383,15 @@ def _switches(
     kernel: Topology, driver: Topology
 ) -> tuple[list[Device], dict[str, str], dict[str, str]]:
     """Return NVSwitches of both, and how the kernel's and the driver's names are spelled in one graph."""
-    by_address: dict[str, Device] = {}
+    devices: dict[str, Device] = {}
     of_kernel: dict[str, str] = {}
     of_driver: dict[str, str] = {}
-    devices: list[Device] = []
     for side, names in ((kernel, of_kernel), (driver, of_driver)):
         for switch in side.of_kind(DeviceKind.NVSWITCH):
-            same = by_address.get(switch.bus_id) if switch.bus_id else None
-            if same is None:
-                same = replace(switch, name=f"nvswitch{len(devices)}")
-                devices.append(same)
-                if switch.bus_id:
-                    by_address[switch.bus_id] = same
+            place = switch.bus_id or f"{switch.name} of {side.source}"
+            same = devices.setdefault(place, replace(switch, name=f"nvswitch{len(devices)}"))
             names[switch.name] = same.name
-    return devices, of_kernel, of_driver
+    return list(devices.values()), of_kernel, of_driver
 
 
 def _renamed(link: Link, names: Mapping[str, str]) -> Link:

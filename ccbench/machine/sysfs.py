@@ -237,38 +237,27 @@ NVSWITCH_CLASS = 0x068000
 def read_sysfs(files: Files) -> Topology:
     """Return the machine whose ``/sys`` and ``/proc`` lie below the root of ``files``.
 
-    Facts: gpu_count, nic_count, cpu_count, nvswitch_count, cpu_affinity, numa_affinity, hypervisor, product,
-    iommu_groups, iommu_types, acs_redirecting (addresses), acs_visible, cores, memory_only_nodes.
+    Facts: nvswitch_count where it is unknown, hypervisor, product, iommu_types, acs_redirecting (addresses; None
+    where that cannot be read).
     """
     functions = read_functions(files)
     graph = _Graph(files, functions)
     graph.add_endpoints(read_cards(files))
     graph.join_processors(files)
     host = read_host(files)
-    gpus = [device for device in graph.devices if device.kind is DeviceKind.GPU]
-    switches = sum(device.kind is DeviceKind.NVSWITCH for device in graph.devices)
-    cores = {device.name: device.attributes.get("cores") for device in graph.devices}
+    kinds = {device.kind for device in graph.devices}
     # Signs that traffic between devices takes the way through the root: IOMMU, ACS.
+    gpus = [device.bus_id for device in graph.devices if device.kind is DeviceKind.GPU]
     groups = files.matching("/sys/kernel/iommu_groups")
-    bridges = bridges_above(functions, (gpu.bus_id for gpu in gpus))
-    redirects = redirecting(bridges)
     facts: dict[str, Any] = {
-        "gpu_count": len(gpus),
-        "nic_count": sum(device.kind is DeviceKind.NIC for device in graph.devices),
-        "cpu_count": len(graph.cpus),
-        # A VM, and a rack with its switches elsewhere, shows none although the GPUs use them.
-        "nvswitch_count": switches if switches or not gpus else None,
-        "numa_affinity": [gpu.numa_node for gpu in gpus],
-        "cpu_affinity": [cores.get(graph.cpu_of(gpu.numa_node) or "") for gpu in gpus],
-        "cores": files.text("/sys/devices/system/cpu/online"),
-        "memory_only_nodes": graph.memory_only_nodes,
         "hypervisor": host.hypervisor,
         "product": host.product,
-        "iommu_groups": len(groups),
         "iommu_types": sorted({files.text(f"{group}/type") or "" for group in groups} - {""}),
-        "acs_visible": redirects is not None if bridges else None,
-        "acs_redirecting": redirects or [],
+        "acs_redirecting": redirecting(bridges_above(functions, gpus)),
     }
+    if gpus and DeviceKind.NVSWITCH not in kinds:
+        # A VM, and a rack with its switches elsewhere, shows none although the GPUs use them.
+        facts["nvswitch_count"] = None
     return Topology(
         name=host.name,
         devices=tuple(graph.devices),
@@ -282,13 +271,12 @@ def read_sysfs(files: Files) -> Topology:
 class _Graph:
     """Devices and links as they are put together; it begins with the processors.
 
-    cpus: NUMA node -> name. memory_only_nodes: those that have memory and no cores.
+    cpus: NUMA node with cores -> name.
     """
 
     def __init__(self, files: Files, functions: Mapping[str, PciFunction]) -> None:
         self.functions = functions
         self.cpus: dict[int, str] = {}
-        self.memory_only_nodes: list[int] = []
         self.devices: list[Device] = []
         self.links: list[Link] = []
         self.warnings: list[SourceWarning] = []
@@ -300,8 +288,7 @@ class _Graph:
         for node, folder in sorted(folders.items()):
             cores = files.text(f"{folder}/cpulist")
             if not cores:
-                self.memory_only_nodes.append(node)
-                continue
+                continue  # memory only
             memory = re.search(
                 r"MemTotal:\s+([0-9]+) kB", files.text(f"{folder}/meminfo") or ""
             )
@@ -385,11 +372,7 @@ class _Graph:
         way_up = [self.functions.get(bridge) for bridge in reversed(function.bridges)]
         nodes = [step.numa_node for step in (function, *way_up) if step is not None]
         node = next((near for near in nodes if near is not None and near >= 0), nodes[0])
-        everything = {
-            **attributes,
-            "host_bridge": function.host_bridge,
-            "pci_bridges": len(function.bridges),
-        }
+        everything = {**attributes, "host_bridge": function.host_bridge}
         self.devices.append(Device(name, kind, 0, function.address, node, everything))
         self._attach(name, function, node)
 
@@ -444,7 +427,6 @@ def _hop(
         "width": current.width,
         "max_gigatransfers": maximum.gigatransfers,
         "max_width": maximum.width,
-        "device_max_gigatransfers": function.maximum.gigatransfers,
         "device_max_width": function.maximum.width,
         "port_max_gigatransfers": above.gigatransfers,
         "port_max_width": above.width,

@@ -110,20 +110,20 @@ class NvidiaDevices:
     ) -> None:
         self._nvml = nvml
         self._clock = clock
-        # A GPU that does not answer is the driver's words for it.
-        self._gpus: dict[str, _Gpu | str] = {}
+        self._bus_ids = bus_ids
+        self._gpus: dict[str, _Gpu] = {}
+        self._lost: dict[str, DeviceReading] = {}
         for bus_id in bus_ids:
             try:
-                self._gpus[bus_id] = self._met(
-                    nvml.library.nvmlDeviceGetHandleByPciBusId(bus_id)
-                )
+                handle = nvml.library.nvmlDeviceGetHandleByPciBusId(bus_id)
             except nvml.library.NVMLError as error:  # noqa: PERF203  (one GPU that is lost leaves the others)
-                self._gpus[bus_id] = str(error)
+                self._lost[bus_id] = DeviceReading(bus_id, "nvidia", trouble=str(error))
+            else:
+                self._gpus[bus_id] = self._met(handle)
         self._events = nvml.answer("EventSetCreate")
         if self._events is not None:
             for gpu in self._gpus.values():
-                if isinstance(gpu, _Gpu):
-                    nvml.ask("DeviceRegisterEvents", gpu.handle, XID_EVENT, self._events)
+                nvml.ask("DeviceRegisterEvents", gpu.handle, XID_EVENT, self._events)
 
     def close(self) -> None:
         """End the session."""
@@ -172,22 +172,19 @@ class NvidiaDevices:
             if int(event.eventType) & XID_EVENT:
                 bus_id = self._nvml.bus_id("DeviceGetPciInfo", event.device) or ""
                 xids.setdefault(bus_id, []).append(int(event.eventData))
-        looks = []
-        for bus_id, gpu in self._gpus.items():
-            look = (
-                DeviceReading(bus_id, "nvidia", trouble=gpu)
-                if isinstance(gpu, str)
-                else self._look(bus_id, gpu, clocks.get(bus_id))
+        looks = self._lost | {
+            bus_id: replace(
+                self._look(bus_id, gpu, clocks.get(bus_id)), xids=tuple(xids.get(bus_id, ()))
             )
-            looks.append(replace(look, xids=tuple(xids.get(bus_id, ()))))
-        return tuple(looks)
+            for bus_id, gpu in self._gpus.items()
+        }
+        return tuple(looks[bus_id] for bus_id in self._bus_ids)
 
     def sm_clocks(self) -> dict[str, int]:
         """Return PCI address -> clock of the processors in MHz, of the GPUs that tell it: a call for each."""
         clocks = {
             bus_id: self._nvml.answer("DeviceGetClockInfo", gpu.handle, SM_CLOCK)
             for bus_id, gpu in self._gpus.items()
-            if isinstance(gpu, _Gpu)
         }
         return {bus_id: mhz for bus_id, mhz in clocks.items() if mhz is not None}
 

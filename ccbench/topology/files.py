@@ -196,24 +196,18 @@ def expand(plain: Mapping[str, Any], name: str) -> Topology:
             sources.append(plain[section]["source"])
             more, joined = build(count, **plain[section])
             devices, links = [*devices, *more], [*links, *joined]
-    nvlinks = dict.fromkeys((f"gpu{rank}" for rank in range(count)), 0)
-    for link in links:
-        if link.kind is LinkKind.NVLINK and link.source in nvlinks:
-            nvlinks[link.source] += link.count
+    shape = TopologyClass(plain["class"])
+    machine = Topology(name, tuple(devices), tuple(links), shape, f"catalog: {name}")
+    nvlinks = machine.link_counts(LinkKind.NVLINK)
     facts = {
         "description": plain["description"],
-        "gpu_count": count,
         "gpu_model": gpus["model"],
         "peer_access": gpus.get("peer_access", True),
         "omits": plain.get("omits", "nothing"),
         "sources": sources,
-        "nvlinks_per_gpu": list(nvlinks.values()),
-        "nvswitch_count": sum(device.kind is DeviceKind.NVSWITCH for device in devices),
-        "cpu_count": sum(device.kind is DeviceKind.CPU for device in devices),
-        "nic_count": 0,
+        "nvlinks_per_gpu": [nvlinks[gpu.name] for gpu in machine.gpus],
     }
-    shape = TopologyClass(plain["class"])
-    return Topology(name, tuple(devices), tuple(links), shape, f"catalog: {name}", facts=facts)
+    return replace(machine, facts=facts)
 
 
 def _cpus(count: int) -> list[Device]:

@@ -309,15 +309,8 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
     if not driver.gpus:
         return _without_driver(kernel, driver)
     kernel_gpus = {gpu.bus_id: gpu for gpu in kernel.gpus if gpu.bus_id}
-    shown = {gpu.bus_id for gpu in driver.gpus}
-    rest = [gpu for gpu in kernel.gpus if gpu.bus_id not in shown]
-    names = {
-        kernel_gpus[gpu.bus_id].name: gpu.name
-        for gpu in driver.gpus
-        if gpu.bus_id in kernel_gpus
-    }
-    names |= {gpu.name: f"gpu{len(driver.gpus) + place}" for place, gpu in enumerate(rest)}
     warnings = [*kernel.warnings, *driver.warnings]
+    names: dict[str, str] = {}
     gpus = []
     for gpu in driver.gpus:
         same = kernel_gpus.get(gpu.bus_id)
@@ -325,25 +318,33 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
             text = "is not in sysfs, only the driver shows it: its PCIe path is unknown"
             warnings.append(SourceWarning("contradiction", f"{gpu.name} ({gpu.bus_id}) {text}"))
         else:
+            names[same.name] = gpu.name
             # The kernel's node is that of the slot; -1 and None are replaced by what the driver knows.
-            keeps_kernel_node = gpu.numa_node is None or (
-                same.numa_node is not None and same.numa_node >= 0
+            nodes = (same.numa_node, gpu.numa_node)
+            known = next((node for node in nodes if node is not None and node >= 0), nodes[0])
+            gpu = replace(
+                gpu, numa_node=known, attributes={**same.attributes, **gpu.attributes}
             )
-            node = same.numa_node if keeps_kernel_node else gpu.numa_node
-            gpu = replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes})
         gpus.append(gpu)
-    for gpu in (replace(gpu, name=names[gpu.name]) for gpu in rest):
-        text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
-        warnings.append(SourceWarning("not_visible", f"{gpu.name} ({gpu.bus_id}) {text}"))
-        gpus.append(gpu)
+    for gpu in kernel.gpus:
+        if gpu.name not in names:
+            names[gpu.name] = f"gpu{len(gpus)}"
+            text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
+            warning = f"{names[gpu.name]} ({gpu.bus_id}) {text}"
+            warnings.append(SourceWarning("not_visible", warning))
+            gpus.append(replace(gpu, name=names[gpu.name]))
     switches, of_kernel, of_driver = _switches(kernel, driver)
-    rest_of_kernel = [
-        device
-        for device in kernel.devices
-        if device.kind not in (DeviceKind.GPU, DeviceKind.NVSWITCH)
+    joined_kinds = (DeviceKind.GPU, DeviceKind.NVSWITCH)
+    rest = (device for device in kernel.devices if device.kind not in joined_kinds)
+    links = [
+        replace(
+            link,
+            source=of.get(link.source, link.source),
+            target=of.get(link.target, link.target),
+        )
+        for side, of in ((kernel, names | of_kernel), (driver, of_driver))
+        for link in side.links
     ]
-    links = [_renamed(link, {**names, **of_kernel}) for link in kernel.links]
-    links += [_renamed(link, of_driver) for link in driver.links]
     facts = {
         **kernel.facts,
         **{name: driver.facts[name] for name in _FROM_DRIVER if name in driver.facts},
@@ -352,7 +353,7 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
         facts.pop("nvswitch_count", None)
     topology = Topology(
         name=kernel.name,
-        devices=(*gpus, *rest_of_kernel, *switches),
+        devices=(*gpus, *rest, *switches),
         links=tuple(links),
         source="this machine: sysfs and the NVIDIA driver",
         warnings=tuple(warnings),
@@ -392,11 +393,3 @@ def _switches(
             same = devices.setdefault(place, replace(switch, name=f"nvswitch{len(devices)}"))
             names[switch.name] = same.name
     return list(devices.values()), of_kernel, of_driver
-
-
-def _renamed(link: Link, names: Mapping[str, str]) -> Link:
-    return replace(
-        link,
-        source=names.get(link.source, link.source),
-        target=names.get(link.target, link.target),
-    )

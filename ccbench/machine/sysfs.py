@@ -103,15 +103,19 @@ def read_interfaces(files: Files | None = None) -> tuple[Interface, ...]:
         )
     # InfiniBand works without an interface of IP over it.
     carried = {interface.rdma_device for interface in interfaces}
-    for port in ports:
-        if port.name not in carried:
-            kind = INFINIBAND if port.layer == "InfiniBand" else ROCE
-            up = port.state.endswith("ACTIVE")
-            interfaces.append(
-                Interface(
-                    port.name, kind, port.rate_bits_per_second, None, port.name, up, False
-                )
-            )
+    interfaces += (
+        Interface(
+            port.name,
+            INFINIBAND if port.layer == "InfiniBand" else ROCE,
+            port.rate_bits_per_second,
+            None,
+            port.name,
+            up=port.state.endswith("ACTIVE"),
+            virtual=False,
+        )
+        for port in ports
+        if port.name not in carried
+    )
     return tuple(sorted(interfaces, key=lambda interface: interface.name))
 
 
@@ -123,19 +127,18 @@ def _speed(files: Files, path: str) -> float | None:
 
 
 def _ports(files: Files, card: str) -> Iterator[_Port]:
-    interfaces = files.matching(f"{card}/device/net")
     ports = files.matching(f"{card}/ports")
+    # Of a card with several ports the interfaces say themselves on which they are: ``dev_port`` and, of older
+    # drivers, ``dev_id`` count from 0 on, ports from 1.
+    port_of: dict[str, int] = {}
+    for path in files.matching(f"{card}/device/net"):
+        places = [files.number(f"{path}/{name}") for name in ("dev_port", "dev_id")]
+        own = max((place for place in places if place is not None), default=-1)
+        port_of[path.rpartition("/")[2]] = own + 1
     for port in ports:
         number = port.rpartition("/")[2]
         rate = _RATE.match(files.text(f"{port}/rate") or "")
-        over = set()
-        for interface in interfaces:
-            # Of a card with several ports the interfaces say themselves on which they are: ``dev_port`` and,
-            # of older drivers, ``dev_id`` count from 0 on, ports from 1.
-            places = [files.number(f"{interface}/{name}") for name in ("dev_port", "dev_id")]
-            own = max((place + 1 for place in places if place is not None), default=None)
-            if len(ports) == 1 or f"{own}" == number:
-                over.add(interface.rpartition("/")[2])
+        over = {name for name, own in port_of.items() if len(ports) == 1 or f"{own}" == number}
         yield _Port(
             name=f"{card.rpartition('/')[2]}:{number}",
             layer=files.text(f"{port}/link_layer") or "",

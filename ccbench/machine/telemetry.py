@@ -246,6 +246,13 @@ def in_words(reasons: int) -> tuple[str, ...]:
     return (*words, hex(unknown)) if unknown else tuple(words)
 
 
+def _higher(clocks: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    """The higher clock of each device."""
+    return {
+        name: max(clocks.get(name, 0), others.get(name, 0)) for name in {**clocks, **others}
+    }
+
+
 class DeviceWatch:
     """Looks at some devices before and after each case of one process; where no driver answers, does nothing.
 
@@ -293,21 +300,17 @@ class DeviceWatch:
             now, clocks = self._clock(), self._nvidia.sm_clocks() if self._nvidia else {}
             if any(mhz > highest.get(device, 0) for device, mhz in clocks.items()):
                 risen = now
-            highest |= {
-                device: max(mhz, highest.get(device, 0)) for device, mhz in clocks.items()
-            }
+            highest = _higher(highest, clocks)
             # As high as ever seen is high enough; else until they have not risen for a while.
-            highest_so_far, waited = self._highest_mhz, now - began
             if clocks and all(
-                mhz >= NEAR * highest_so_far.get(device, math.inf)
+                mhz >= NEAR * self._highest_mhz.get(device, math.inf)
                 for device, mhz in clocks.items()
             ):
                 break
             rising = clocks and now - risen < SETTLED_SECONDS
-            if waited >= (MOST_SECONDS if rising else LEAST_SECONDS):
+            if now - began >= (MOST_SECONDS if rising else LEAST_SECONDS):
                 break
-        for device, mhz in highest.items():
-            self._highest_mhz[device] = max(mhz, self._highest_mhz.get(device, 0))
+        self._highest_mhz = _higher(self._highest_mhz, highest)
 
     def ended(self) -> None:
         """Look again: the last sample is taken. For those who check the result before they ask for it all:

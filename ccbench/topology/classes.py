@@ -15,10 +15,11 @@ topology-nvml.c: 20, 25, 25, 25 and 50 GB/s for 1 to 5.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import TypeVar
 
 from ccbench.topology.graph import (
@@ -83,15 +84,18 @@ def class_of_direct_links(
     if len(peers) != CUBE_MESH_GPUS or most > CUBE_MESH_PEERS or not 0 <= missing <= forgiven:
         return TopologyClass.NVLINK_MESH
 
-    def gaps(quad: set[Vertex]) -> int:
-        return (
-            len(quad) * (len(quad) - 1) // 2
-            - sum(len(peers[member] & quad) for member in quad) // 2
-        )
-
     first = next(first for first, near in peers.items() if len(near) == CUBE_MESH_PEERS)
     quads = [{first, *peers[first]} - {twin} for twin in peers[first]]
-    is_cube = any(gaps(quad) + gaps(set(peers) - quad) <= missing for quad in quads)
+    whole_quads = 2 * math.comb(CUBE_MESH_PEERS, 2)
+    joined_inside = (
+        sum(
+            b in peers[a]
+            for side in (quad, set(peers) - quad)
+            for a, b in combinations(side, 2)
+        )
+        for quad in quads
+    )
+    is_cube = whole_quads - max(joined_inside) <= missing
     return TopologyClass.NVLINK_CUBE_MESH if is_cube else TopologyClass.NVLINK_MESH
 
 
@@ -387,11 +391,10 @@ def topology_class(topology: Topology) -> TopologyClass:
     by_node: dict[int, tuple[list[Device], list[Link]]] = {}
     for gpu in topology.gpus:
         by_node.setdefault(gpu.node, ([], []))[0].append(gpu)
-    devices = topology.by_name
+    node_of = {gpu.name: gpu.node for gpu in topology.gpus}
     for link in topology.links:
-        source = devices[link.source]
-        if source.kind is DeviceKind.GPU:
-            by_node[source.node][1].append(link)
+        if link.source in node_of:
+            by_node[node_of[link.source]][1].append(link)
     # Machines that differ have no class together.
     classes = {_class_of_node(topology, *gpus_and_links) for gpus_and_links in by_node.values()}
     return classes.pop() if len(classes) == 1 else TopologyClass.UNKNOWN

@@ -118,12 +118,16 @@ def peer_access(topology: Topology) -> Iterator[Finding]:
         if access in ("nvlink", "atomics", "prop"):
             continue  # not having these is no fault: data go between the GPUs without them
         access = access if access in ("read", "write") else "access (which kind is not stated)"
-        pairs: dict[str, list[tuple[str, str]]] = {}
         rows = topology.facts.get(fact)
-        rows = rows if isinstance(rows, list) else []
+        rows = (
+            [row if isinstance(row, list) else [] for row in rows]
+            if isinstance(rows, list)
+            else []
+        )
+        pairs: dict[str, list[tuple[str, str]]] = {}
         for row, words in enumerate(rows):
-            for column, word in enumerate(words if isinstance(words, list) else []):
-                if isinstance(word, str) and word in PEER_REASONS:
+            for column, word in enumerate(map(str, words)):
+                if word in PEER_REASONS:
                     pairs.setdefault(word, []).append((f"gpu{row}", f"gpu{column}"))
         for word, between in pairs.items():
             devices = tuple(dict.fromkeys(name for pair in between for name in pair))
@@ -138,7 +142,7 @@ def peer_access(topology: Topology) -> Iterator[Finding]:
                 "collectives go through the host's memory (NCCL: SHM); check IOMMU, ACS, BIOS and driver, "
                 "or count on the lower rate",
             )
-        words = {str(word) for row in rows if isinstance(row, list) for word in row} - {"X"}
+        words = {str(word) for row in rows for word in row} - {"X"}
         # Who asks for this table alone asks whether peers reach each other; elsewhere silence is the answer.
         if topology.source.endswith("-p2p") and words == {"OK"}:
             yield Finding(
@@ -164,17 +168,14 @@ def isolation(topology: Topology) -> Iterator[Finding]:
             f"{_listed([*map(str, redirecting)])}",
             "switch ACS off in the BIOS, or per bridge: setpci -s <bridge> ECAP_ACS+6.w=0000",
         )
-    translating = (
-        [group_type for group_type in types if str(group_type).startswith("DMA")]
-        if isinstance(types, list)
-        else []
-    )
+    types = map(str, types if isinstance(types, list) else [])
+    translating = [group_type for group_type in types if group_type.startswith("DMA")]
     if translating and not topology.facts.get("hypervisor"):
         yield Finding(
             "note",
             "iommu_translates",
             _names(topology.gpus),
-            f"the IOMMU translates: group types {', '.join(map(str, translating))}",
+            f"the IOMMU translates: group types {', '.join(translating)}",
             "peer traffic may go through the IOMMU; boot with iommu=pt, or without it where no VM needs it",
         )
 

@@ -328,13 +328,13 @@ def striped(topology: Topology) -> Topology:
         if link.target in members and link.source in gpus:
             members[link.target].add(link.source)
     first: dict[tuple[int, frozenset[str]], str] = {}
-    stands_for = {name: name for name in devices} | {
+    stands_for = {
         name: first.setdefault((devices[name].node, frozenset(joined)), name)
         for name, joined in members.items()
     }
     alike: dict[tuple[str, str, LinkKind, LinkState], list[Link]] = {}
     for link in topology.links:
-        source, target = stands_for[link.source], stands_for[link.target]
+        source, target = (stands_for.get(end, end) for end in (link.source, link.target))
         if source != target:
             alike.setdefault((source, target, link.kind, link.state), []).append(link)
     merged = []
@@ -351,9 +351,8 @@ def striped(topology: Topology) -> Topology:
                 count=sum(link.count for link in links),
             )
         )
-    kept = tuple(
-        device for device in topology.devices if stands_for[device.name] == device.name
-    )
+    replaced = {name for name, kept_name in stands_for.items() if name != kept_name}
+    kept = tuple(device for device in topology.devices if device.name not in replaced)
     return replace(topology, devices=kept, links=tuple(merged))
 
 

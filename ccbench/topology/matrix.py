@@ -207,8 +207,8 @@ class _Paths:
                     cost[0] + (kind is DeviceKind.CPU),
                     cost[1] + (kind is DeviceKind.PCIE_SWITCH),
                 )
-                inside = self._is_inside(start, target)
-                if inside and (target not in best or further < best[target]):
+                is_near = kind is not DeviceKind.NETWORK_SWITCH
+                if is_near and (target not in best or further < best[target]):
                     best[target] = further
                     heapq.heappush(waiting, (further, target))
         near = {start, *self._edges[start]}

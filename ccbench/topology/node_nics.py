@@ -190,19 +190,17 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     warnings.append(SourceWarning("assumed", text))
     attributes = {"bytes_per_second": network.bytes_per_second, "place": ASSUMED}
     taken = {device.name for device in devices}
-    names = (
-        name for name in (f"nic{number}" for number in itertools.count()) if name not in taken
-    )
+    free = (name for name in map("nic{}".format, itertools.count()) if name not in taken)
     gpus = [gpu.name for gpu in machine.gpus]
-    for port, name in zip(range(ports), names, strict=False):
+    for port, name in zip(range(ports), free, strict=False):
         devices.append(
             Device(name, DeviceKind.NIC, machine.gpus[0].node, attributes=attributes)
         )
         # The GPUs that the port serves; with more ports than GPUs the one whose port it is.
         served = [gpu for index, gpu in enumerate(gpus) if index * ports // len(gpus) == port]
         served = [gpus[port * len(gpus) // ports]] if ports > len(gpus) else served
-        for place in _places(served, upwards, processors):
-            links += replace(link, source=place, target=name).both_ways()
+        for above in _places(served, upwards, processors):
+            links += replace(link, source=above, target=name).both_ways()
     # The words that the source has for the paths that stay. The new NICs are in no print, so the fact that
     # says that only printed words count is given up; what the source does not show stays unknown.
     words = {pair: label for pair, label in machine.matrix.items() if not old & set(pair)}

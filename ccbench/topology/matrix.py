@@ -129,6 +129,7 @@ class _Paths:
             or topology.facts.get("omits", "nothing") != "nothing"
         )
         self._is_damaged = any(warning.kind in _DAMAGE for warning in topology.warnings)
+        self._ends = {state: set(chain(*pairs)) for state, pairs in self._pairs.items()}
         # GPUs with NVLinks whose far ends the source does not say, or wrongly: each other, for all one knows.
         # Links to a GPU that the source names and leaves out do not count: their far end is known.
         adrift = [
@@ -180,12 +181,15 @@ class _Paths:
             return DOWN
         if self._is_damaged:
             return NOT_VISIBLE
-        ends = {state: set(chain(*pairs)) for state, pairs in self._pairs.items()}
-        unlinked = {first, second} - ends[LinkState.UP]
-        if unlinked & ends[LinkState.NOT_VISIBLE]:
+        unlinked = {first, second} - self._ends[LinkState.UP]
+        if unlinked & self._ends[LinkState.NOT_VISIBLE]:
             return NOT_VISIBLE
         if unlinked:  # such as a GPU whose links to the NVSwitches are all down
-            return DOWN if unlinked <= ends[LinkState.DOWN] else NOT_VISIBLE
+            return (
+                DOWN
+                if unlinked <= {source for source, _ in self._pairs[LinkState.DOWN]}
+                else NOT_VISIBLE
+            )
         return NOT_VISIBLE if self._has_host and self._is_inside(first, second) else NO_PATH
 
     def _is_inside(self, first: str, second: str) -> bool:

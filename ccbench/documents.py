@@ -467,6 +467,32 @@ def check_plain(value: Any, place: str) -> None:
             )
 
 
+STRICT = {"extra": "forbid", "allow_inf_nan": False}
+"""Settings with which pydantic reads a dataclass from a file; a plain dict, so that importing needs no pydantic."""
+
+
+def typed(kind: type[T], plain: object, place: str | Path) -> T:
+    """Plain values as a dataclass, nothing converted; MachineError, one line that begins with ``place``."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        # Through JSON, because only there does strict checking take a list for a tuple.
+        return TypeAdapter(kind).validate_json(json.dumps(plain), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    except (TypeError, MachineError) as error:
+        raise MachineError(f"{place}: {error}") from None
+    where = path_text(first["loc"]) or "the file"
+    if first["type"] == "unexpected_keyword_argument":
+        raise MachineError(f"{place}: {where} is not a field; remove it")
+    message = first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] != "missing":
+        message += f"; seen {shown(first['input'])}"
+    if isinstance(first["input"], str) and first["type"] in {"float_type", "int_type"}:
+        message += "; write numbers without quotes"
+    raise MachineError(f"{place}: {where}: {message}")
+
+
 # -- what ships with the code ------------------------------------------------------------------------------
 
 PACKAGE = Path(__file__).resolve().parent

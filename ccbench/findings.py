@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -13,6 +14,8 @@ class SourceWarning:
         several_hosts, not_visible, contradiction, unsupported; assumed, for what was filled in instead.
     line: 1-based line of the source, None where it has none.
     """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
     kind: str
     text: str

@@ -222,15 +222,23 @@ class Nvml:
         missing = next(
             (argument for argument in arguments if isinstance(argument, Missing)), None
         )
-        return missing or self._attempt(
+        return missing or self.attempt(
             lambda: getattr(self.library, f"nvml{question}")(*arguments)
         )
 
     def answer(self, question: str, *arguments: Any) -> Any:
         """Return as ``ask`` does, with None for both kinds of no answer."""
-        return answer_or_none(self.ask(question, *arguments))
+        reply = self.ask(question, *arguments)
+        return None if isinstance(reply, Missing) else reply
 
-    def _attempt(self, call: Callable[[], Any]) -> Any:
+    def asking(self, handle: Any) -> Callable[..., Any]:
+        """Return what asks one GPU, as ``answer`` does: for ``Name`` of ``DeviceGetName``."""
+        return lambda question, *arguments: self.answer(
+            f"DeviceGet{question}", handle, *arguments
+        )
+
+    def attempt(self, call: Callable[[], Any]) -> Any:
+        """Return what ``call`` returns, or why it does not."""
         library = self.library
         try:
             result = call()
@@ -263,8 +271,8 @@ class Nvml:
             state = self.library.nvmlDeviceGetGpuFabricInfo(handle, room) or room
             return int(state.state), int(state.status)
 
-        state: tuple[int, int] | None = answer_or_none(self._attempt(call))
-        return state
+        state = self.attempt(call)
+        return None if isinstance(state, Missing) else state
 
     def field_values(
         self, handle: Any, fields: Sequence[tuple[int, int]]
@@ -283,11 +291,6 @@ class Nvml:
                 if number is not None:
                     values_of[scoped_field] = number
         return values_of
-
-
-def answer_or_none(answer: Any) -> Any:
-    """Return the answer, None where there is none of either kind."""
-    return None if isinstance(answer, Missing) else answer
 
 
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -486,19 +489,12 @@ def scaled(number: float | None, unit: float) -> float | None:
 
 def _settings_of(nvml: Nvml, gpu: int, handle: Any) -> GpuSettings:
     """Ask one GPU; a mode is told as it is now, or as it is now and after the next start."""
-
-    def answer(question: str, *arguments: int) -> Any:
-        return nvml.answer(f"DeviceGet{question}", handle, *arguments)
-
+    answer = nvml.asking(handle)
     modes = {}
-    for name, question in (
-        ("ecc", "EccMode"),
-        ("persistence", "PersistenceMode"),
-        ("mig", "MigMode"),
-    ):
-        mode = answer(question)
+    for name in ("Ecc", "Persistence", "Mig"):
+        mode = answer(f"{name}Mode")
         now = mode[0] if isinstance(mode, list | tuple) else mode
-        modes[name] = None if now is None else bool(now)
+        modes[name.lower()] = None if now is None else bool(now)
     return GpuSettings(
         bus_id=nvml.bus_id("DeviceGetPciInfo", handle) or str(gpu),
         model=answer("Name"),

@@ -74,18 +74,10 @@ class _DriverGraph:
 
     def _add_gpu(self, name: str, handle: Any, bus_id: str) -> None:
         """Add a GPU with its links; those without a far end in this graph are told of the GPU itself."""
-
-        def answer(question: str, *arguments: int) -> Any:
-            return self.nvml.answer(f"DeviceGet{question}", handle, *arguments)
-
+        answer = self.nvml.asking(handle)
         memory, mig = answer("MemoryInfo"), answer("MigMode")
-        affinity = enumerate(answer("MemoryAffinity", 16, 0) or ())
-        nodes = [
-            64 * place + bit
-            for place, word in affinity
-            for bit in range(64)
-            if int(word) >> bit & 1
-        ]
+        words = enumerate(answer("MemoryAffinity", 16, 0) or ())
+        nodes = sum(int(word) << 64 * place for place, word in words)
         capability = answer("CudaComputeCapability")
         # The fabric manager's word: states 0 and 1 are not supported and not started, so there is no fabric.
         state, status = self.nvml.fabric_state(handle) or (0, 0)
@@ -104,22 +96,15 @@ class _DriverGraph:
             "pcie_max_width": answer("MaxPcieLinkWidth"),
             "performance_state": answer("PerformanceState"),
             "mig": mig and bool(mig[0]),
-            "gpu_numa_id": answer("NumaNodeId"),
             "fabric": fabric,
         }
         for (end, up), count in self._add_links(name, handle).items():
-            key = (
-                "nvlinks_to_processor"
-                if end
-                else "nvlinks_up_unknown_end"
-                if up
-                else "nvlinks_down"
-            )
-            attributes[key] = count
+            key = "nvlinks_up_unknown_end" if up else "nvlinks_down"
+            attributes["nvlinks_to_processor" if end else key] = count
             if up and not end:
                 text = f"{name}: the driver does not say what is at the far end of {count} active NVLinks"
                 self.warnings.append(SourceWarning("not_visible", text))
-        node = nodes[0] if len(nodes) == 1 else None
+        node = nodes.bit_length() - 1 if nodes.bit_count() == 1 else None
         self.devices.append(
             Device(name, DeviceKind.GPU, bus_id=bus_id, numa_node=node, attributes=attributes)
         )
@@ -233,18 +218,17 @@ def read_driver() -> Topology:
 def read_nvml(nvml: Nvml) -> Topology:
     """Return the GPUs the driver shows, with their NVLinks and what is known of the paths between them.
 
-    Facts: gpu_count, nvswitch_count, nvlinks_per_gpu, driver, p2p_matrix, p2p_write_matrix.
+    Facts: nvswitch_count where it is unknown, nvlinks_per_gpu, driver, p2p_matrix, p2p_write_matrix.
     """
     graph = _DriverGraph(nvml)
     facts: dict[str, Any] = {
-        "gpu_count": len(graph.handles),
-        # A far end that is hidden stands for any number of switches.
-        "nvswitch_count": None if UNSEEN_PREFIX in graph.switches else len(graph.switches),
         "nvlinks_per_gpu": graph.active,
         "driver": nvml.answer("SystemGetDriverVersion"),
         "p2p_matrix": graph.peer_matrix(READ),
         "p2p_write_matrix": graph.peer_matrix(WRITE),
     }
+    if UNSEEN_PREFIX in graph.switches:  # which stands for any number of them
+        facts["nvswitch_count"] = None
     topology = Topology(
         name="nvml",
         devices=tuple(graph.devices),
@@ -325,15 +309,8 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
     if not driver.gpus:
         return _without_driver(kernel, driver)
     kernel_gpus = {gpu.bus_id: gpu for gpu in kernel.gpus if gpu.bus_id}
-    shown = {gpu.bus_id for gpu in driver.gpus}
-    rest = [gpu for gpu in kernel.gpus if gpu.bus_id not in shown]
-    names = {
-        kernel_gpus[gpu.bus_id].name: gpu.name
-        for gpu in driver.gpus
-        if gpu.bus_id in kernel_gpus
-    }
-    names |= {gpu.name: f"gpu{len(driver.gpus) + place}" for place, gpu in enumerate(rest)}
     warnings = [*kernel.warnings, *driver.warnings]
+    names: dict[str, str] = {}
     gpus = []
     for gpu in driver.gpus:
         same = kernel_gpus.get(gpu.bus_id)
@@ -341,43 +318,46 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
             text = "is not in sysfs, only the driver shows it: its PCIe path is unknown"
             warnings.append(SourceWarning("contradiction", f"{gpu.name} ({gpu.bus_id}) {text}"))
         else:
+            names[same.name] = gpu.name
             # The kernel's node is that of the slot; -1 and None are replaced by what the driver knows.
-            keeps_kernel_node = gpu.numa_node is None or (
-                same.numa_node is not None and same.numa_node >= 0
+            nodes = (same.numa_node, gpu.numa_node)
+            known = next((node for node in nodes if node is not None and node >= 0), nodes[0])
+            gpu = replace(
+                gpu, numa_node=known, attributes={**same.attributes, **gpu.attributes}
             )
-            node = same.numa_node if keeps_kernel_node else gpu.numa_node
-            gpu = replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes})
         gpus.append(gpu)
-    for gpu in (replace(gpu, name=names[gpu.name]) for gpu in rest):
-        text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
-        warnings.append(SourceWarning("not_visible", f"{gpu.name} ({gpu.bus_id}) {text}"))
-        gpus.append(gpu)
+    for gpu in kernel.gpus:
+        if gpu.name not in names:
+            names[gpu.name] = f"gpu{len(gpus)}"
+            text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
+            warning = f"{names[gpu.name]} ({gpu.bus_id}) {text}"
+            warnings.append(SourceWarning("not_visible", warning))
+            gpus.append(replace(gpu, name=names[gpu.name]))
     switches, of_kernel, of_driver = _switches(kernel, driver)
-    rest_of_kernel = [
-        device
-        for device in kernel.devices
-        if device.kind not in (DeviceKind.GPU, DeviceKind.NVSWITCH)
+    joined_kinds = (DeviceKind.GPU, DeviceKind.NVSWITCH)
+    rest = (device for device in kernel.devices if device.kind not in joined_kinds)
+    links = [
+        replace(
+            link,
+            source=of.get(link.source, link.source),
+            target=of.get(link.target, link.target),
+        )
+        for side, of in ((kernel, names | of_kernel), (driver, of_driver))
+        for link in side.links
     ]
-    links = [_renamed(link, {**names, **of_kernel}) for link in kernel.links]
-    links += [_renamed(link, of_driver) for link in driver.links]
-    cores = {
-        cpu.numa_node: cpu.attributes.get("cores") for cpu in kernel.of_kind(DeviceKind.CPU)
+    facts = {
+        **kernel.facts,
+        **{name: driver.facts[name] for name in _FROM_DRIVER if name in driver.facts},
     }
+    if "nvswitch_count" not in driver.facts:  # the driver knows them all
+        facts.pop("nvswitch_count", None)
     topology = Topology(
         name=kernel.name,
-        devices=(*gpus, *rest_of_kernel, *switches),
+        devices=(*gpus, *rest, *switches),
         links=tuple(links),
         source="this machine: sysfs and the NVIDIA driver",
         warnings=tuple(warnings),
-        facts={
-            **kernel.facts,
-            **{name: driver.facts[name] for name in _FROM_DRIVER if name in driver.facts},
-            "gpu_count": len(gpus),
-            "nvswitch_count": kernel.facts.get("nvswitch_count")
-            or driver.facts.get("nvswitch_count"),
-            "numa_affinity": [gpu.numa_node for gpu in gpus],
-            "cpu_affinity": [cores.get(gpu.numa_node) for gpu in gpus],
-        },
+        facts=facts,
         matrix=driver.matrix,
     )
     return replace(topology, topology_class=topology_class(topology))
@@ -404,25 +384,12 @@ def _switches(
     kernel: Topology, driver: Topology
 ) -> tuple[list[Device], dict[str, str], dict[str, str]]:
     """Return NVSwitches of both, and how the kernel's and the driver's names are spelled in one graph."""
-    by_address: dict[str, Device] = {}
+    devices: dict[str, Device] = {}
     of_kernel: dict[str, str] = {}
     of_driver: dict[str, str] = {}
-    devices: list[Device] = []
     for side, names in ((kernel, of_kernel), (driver, of_driver)):
         for switch in side.of_kind(DeviceKind.NVSWITCH):
-            same = by_address.get(switch.bus_id) if switch.bus_id else None
-            if same is None:
-                same = replace(switch, name=f"nvswitch{len(devices)}")
-                devices.append(same)
-                if switch.bus_id:
-                    by_address[switch.bus_id] = same
+            place = switch.bus_id or f"{switch.name} of {side.source}"
+            same = devices.setdefault(place, replace(switch, name=f"nvswitch{len(devices)}"))
             names[switch.name] = same.name
-    return devices, of_kernel, of_driver
-
-
-def _renamed(link: Link, names: Mapping[str, str]) -> Link:
-    return replace(
-        link,
-        source=names.get(link.source, link.source),
-        target=names.get(link.target, link.target),
-    )
+    return list(devices.values()), of_kernel, of_driver

@@ -443,19 +443,12 @@ def backend_checks(
         reason = unavailable(name)
         if reason is None:
             named = []
-            for need in needs:
-                versions = [
-                    installed_version(distribution) for distribution in need.distributions
-                ]
+            for need in (need for need in needs if need.distributions):
+                versions = list(filter(None, map(installed_version, need.distributions)))
                 if need.library:
                     loadable = environment.software.loadable.items()
                     versions += [version for path, version in loadable if need.library in path]
-                if need.distributions:
-                    version_text = next(
-                        (version for version in versions if version is not None),
-                        "(version unknown)",
-                    )
-                    named.append(f"{need.name} {version_text}")
+                named.append(f"{need.name} {next(iter(versions), '(version unknown)')}")
             return check(title, f"works ({', '.join(named)})" if named else "works")
         # A backend's sentence is "what is missing; what to do" or "what is missing: what to do".
         what, *cure = re.split("; |: ", reason, maxsplit=1)
@@ -480,9 +473,7 @@ def _there(need: Requirement, environment: Environment, files: Files) -> bool:
         return True  # the system's own, or the user's
     if need.module:
         return has_module(need.module)
-    return any(
-        installed_version(distribution) is not None for distribution in need.distributions
-    )
+    return any(map(installed_version, need.distributions))
 
 
 def has_module(name: str) -> bool:

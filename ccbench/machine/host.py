@@ -281,10 +281,12 @@ def read_processor(files: Files) -> Processor:
         files.text(path) for path in files.matching(CPU, "cpu[0-9]*/cpufreq/scaling_governor")
     )
     # Two drivers tell the same, one of them the other way round.
-    boost, no_turbo = (
-        _switch(files, f"{CPU}/cpufreq/boost"),
-        _switch(files, f"{CPU}/intel_pstate/no_turbo"),
-    )
+    boost = _switch(files, f"{CPU}/cpufreq/boost")
+    if (
+        boost is None
+        and (no_turbo := _switch(files, f"{CPU}/intel_pstate/no_turbo")) is not None
+    ):
+        boost = not no_turbo
     return Processor(
         model=described.get("model name") or described.get("Model"),
         architecture=platform.machine(),
@@ -296,7 +298,7 @@ def read_processor(files: Files) -> Processor:
         threads_per_core=len(siblings(files, 0)) or None,
         smt_active=_switch(files, f"{CPU}/smt/active"),
         governors=dict(Counter(name for name in governors if name)),
-        boost=boost if boost is not None or no_turbo is None else not no_turbo,
+        boost=boost,
         clock_source=files.text(
             "/sys/devices/system/clocksource/clocksource0/current_clocksource"
         ),
@@ -361,28 +363,21 @@ def control_group_limits(files: Files) -> Limits:
         number, _, rest = line.partition(":")
         names, _, group = rest.partition(":")
         unified = number == "0" and not names  # cgroup v2, whose one line has no names
-        controllers = ("cpu", "memory") if unified else names.split(",")
         parts = [part for part in group.split("/") if part not in ("", "..")]
-        for depth in range(len(parts), -1, -1):
-            # Up to the mount itself: inside a container the group's path may be the host's, which is not
-            # visible, and the mount then is the container's own group.
-            below = "/".join(["", *parts[:depth]])
-            if "cpu" in controllers:
-                folder = "/sys/fs/cgroup" + ("" if unified else "/cpu") + below
+        # Up to the mount itself: inside a container the group's path may be the host's, which is not
+        # visible, and the mount then is the container's own group.
+        for below in ("/".join(["", *parts[:depth]]) for depth in range(len(parts), -1, -1)):
+            if unified or "cpu" in names.split(","):
+                folder = f"/sys/fs/cgroup{'' if unified else '/cpu'}{below}"
                 limits = ["cpu.max"] if unified else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-                words = " ".join(
-                    files.text(f"{folder}/{name}") or "" for name in limits
-                ).split()
+                words = " ".join(files.text(f"{folder}/{name}") or "" for name in limits)
                 # "max" and -1 mean no limit.
-                if len(words) == 2 and all(map(str.isdecimal, words)) and int(words[1]):
-                    cores.append(int(words[0]) / int(words[1]))
-            if "memory" in controllers:
-                folder = "/sys/fs/cgroup" + ("" if unified else "/memory") + below
-                most, used = (
-                    ("memory.max", "memory.current")
-                    if unified
-                    else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-                )
+                if quota := re.fullmatch(r"([0-9]+) 0*([1-9][0-9]*)", words):
+                    cores.append(int(quota[1]) / int(quota[2]))
+            if unified or "memory" in names.split(","):
+                folder = f"/sys/fs/cgroup{'' if unified else '/memory'}{below}"
+                most, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
+                most, used = ("memory.max", "memory.current") if unified else (most, used)
                 limit = files.number(f"{folder}/{most}") or _V1_UNLIMITED_BYTES
                 memory_bytes.append(limit)
                 free_bytes.append(limit - (files.number(f"{folder}/{used}") or 0))

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -126,13 +126,14 @@ def contention_limit(processors: int) -> float:
 def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
     """Return the conditions of several hosts as those of one, the first's with the largest shares of all."""
 
-    def largest(shares: Iterable[float | None]) -> float | None:
+    def largest(name: str) -> float | None:
+        shares = (getattr(host, name) for host in hosts)
         return max((share for share in shares if share is not None), default=None)
 
     return replace(
         hosts[0],
-        other_cpu_share=largest(host.other_cpu_share for host in hosts),
-        steal_share=largest(host.steal_share for host in hosts),
+        other_cpu_share=largest("other_cpu_share"),
+        steal_share=largest("steal_share"),
         watched_cpu_seconds=max(host.watched_cpu_seconds for host in hosts),
     )
 
@@ -327,36 +328,36 @@ def readings_from_json(
     if not text:
         return (), ()
 
-    def reading(device: Mapping[str, Any], look: Mapping[str, Any]) -> DeviceReading:
-        names = {field.name for field in fields(DeviceReading)}
-        values = {name: value for name, value in {**device, **look}.items() if name in names}
-        values |= {
-            name: tuple(values[name]) for name in ("clock_reasons", "xids") if name in values
-        }
-        values["links"] = {  # JSON has no numbers for keys
-            int(link): {
-                str(what): int(count) for what, count in counts.items() if count is not None
-            }
-            for link, counts in values.get("links", {}).items()
+    names = {field.name for field in fields(DeviceReading)}
+
+    def reading(told: Mapping[str, Any]) -> DeviceReading:
+        values = {name: value for name, value in told.items() if name in names}
+        for name in {"clock_reasons", "xids"} & values.keys():
+            values[name] = tuple(values[name])
+        # JSON has no numbers for keys.
+        links = values.get("links", {}).items()
+        values["links"] = {
+            int(link): {what: int(n) for what, n in counts.items() if n is not None}
+            for link, counts in links
         }
         return DeviceReading(**values)
 
     try:
         devices = json.loads(text)
-        looks = [
+        before, after = (
             tuple(
-                reading(device, device[when])
+                reading(device | device[when])
                 for device in devices
                 if device.get(when) is not None
             )
             for when in ("before", "after")
-        ]
+        )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunFolderError(
             f"device_readings: {shown(text)} is not a list of devices with 'before' and 'after' ({error}); "
             "write the case again"
         ) from None
-    return looks[0], looks[1]
+    return before, after
 
 
 def joined(texts: Sequence[str], hosts: Sequence[str] = ()) -> str:
@@ -384,12 +385,12 @@ def flags_of(
 ) -> tuple[Flag, ...]:
     """Return the flags of a case between two looks at its devices, in the order of DEVICE_FLAGS."""
     earlier = {look.device: look for look in before}
-    raised_flags: set[Flag] = set()
-    for last in after:
-        first = earlier.get(last.device)
-        if first is not None:
-            raised_flags |= {flag for flag, raised in _RAISED.items() if raised(first, last)}
-    return tuple(flag for flag in DEVICE_FLAGS if flag in raised_flags)
+    pairs = [(earlier[last.device], last) for last in after if last.device in earlier]
+    return tuple(
+        flag
+        for flag in DEVICE_FLAGS
+        if any(_RAISED[flag](first, last) for first, last in pairs)
+    )
 
 
 def telling(texts: Sequence[str]) -> str:

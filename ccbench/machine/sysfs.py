@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ccbench.findings import SourceWarning
@@ -68,23 +68,6 @@ class Interface:
 
 
 @dataclass(frozen=True)
-class Card:
-    """One PCI function that reaches a network; what is only software has none.
-
-    name: of the RDMA device (``mlx5_0``) or else of the interface (``eth0``). bus_id: empty where it has no
-    PCI address (a hypervisor's own bus). bytes_per_second: of its ports together, None where unknown.
-    """
-
-    name: str
-    bus_id: str
-    rdma: bool
-    bytes_per_second: float | None
-    up: bool | None
-    numa_node: int | None
-    attributes: dict[str, Any] = field(default_factory=dict, hash=False)
-
-
-@dataclass(frozen=True)
 class _Port:
     """A port of an RDMA device. interfaces: those that run over it."""
 
@@ -120,15 +103,19 @@ def read_interfaces(files: Files | None = None) -> tuple[Interface, ...]:
         )
     # InfiniBand works without an interface of IP over it.
     carried = {interface.rdma_device for interface in interfaces}
-    for port in ports:
-        if port.name not in carried:
-            kind = INFINIBAND if port.layer == "InfiniBand" else ROCE
-            up = port.state.endswith("ACTIVE")
-            interfaces.append(
-                Interface(
-                    port.name, kind, port.rate_bits_per_second, None, port.name, up, False
-                )
-            )
+    interfaces += (
+        Interface(
+            port.name,
+            INFINIBAND if port.layer == "InfiniBand" else ROCE,
+            port.rate_bits_per_second,
+            None,
+            port.name,
+            up=port.state.endswith("ACTIVE"),
+            virtual=False,
+        )
+        for port in ports
+        if port.name not in carried
+    )
     return tuple(sorted(interfaces, key=lambda interface: interface.name))
 
 
@@ -140,19 +127,18 @@ def _speed(files: Files, path: str) -> float | None:
 
 
 def _ports(files: Files, card: str) -> Iterator[_Port]:
-    interfaces = files.matching(f"{card}/device/net")
     ports = files.matching(f"{card}/ports")
+    # Of a card with several ports the interfaces say themselves on which they are: ``dev_port`` and, of older
+    # drivers, ``dev_id`` count from 0 on, ports from 1.
+    port_of: dict[str, int] = {}
+    for path in files.matching(f"{card}/device/net"):
+        places = [files.number(f"{path}/{name}") for name in ("dev_port", "dev_id")]
+        own = max((place for place in places if place is not None), default=-1)
+        port_of[path.rpartition("/")[2]] = own + 1
     for port in ports:
         number = port.rpartition("/")[2]
         rate = _RATE.match(files.text(f"{port}/rate") or "")
-        over = set()
-        for interface in interfaces:
-            # Of a card with several ports the interfaces say themselves on which they are: ``dev_port`` and,
-            # of older drivers, ``dev_id`` count from 0 on, ports from 1.
-            places = [files.number(f"{interface}/{name}") for name in ("dev_port", "dev_id")]
-            own = max((place + 1 for place in places if place is not None), default=None)
-            if len(ports) == 1 or f"{own}" == number:
-                over.add(interface.rpartition("/")[2])
+        over = {name for name, own in port_of.items() if len(ports) == 1 or f"{own}" == number}
         yield _Port(
             name=f"{card.rpartition('/')[2]}:{number}",
             layer=files.text(f"{port}/link_layer") or "",
@@ -162,15 +148,20 @@ def _ports(files: Files, card: str) -> Iterator[_Port]:
         )
 
 
-def read_cards(files: Files) -> tuple[Card, ...]:
-    """Return RDMA devices in the order of their numbers, then cards that have interfaces only."""
+def read_cards(files: Files) -> tuple[Device, ...]:
+    """Return RDMA devices in the order of their numbers, then cards that have interfaces only.
 
-    def order(card: Card) -> list[tuple[int, str]]:
+    Each is one PCI function that reaches a network (``bus_id`` is empty on a hypervisor's own bus), called as
+    the RDMA device (``mlx5_0``) or else as the interface (``eth0``). Attributes: name, rdma, up, link_layer,
+    driver, bytes_per_second (of its ports together), and those of its kind.
+    """
+
+    def order(card: Device) -> list[tuple[int, str]]:
         # mlx5_2 before mlx5_10.
         parts = re.split(r"([0-9]+)", card.name)
         return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
-    cards: list[Card] = []
+    cards: list[Device] = []
     for folder in (_RDMA, _NET):
         places = {card.bus_id: place for place, card in enumerate(cards) if card.bus_id}
         of_folder = (
@@ -183,29 +174,28 @@ def read_cards(files: Files) -> tuple[Card, ...]:
             # An interface over an RDMA device is no card of its own.
             rdma = cards[places[card.bus_id]]
             names = [*rdma.attributes.get("interfaces", []), card.name]
-            driver = rdma.attributes.get("driver") or card.attributes.get("driver")
+            driver = rdma.attributes["driver"] or card.attributes["driver"]
             attributes = {**rdma.attributes, "interfaces": names, "driver": driver}
             cards[places[card.bus_id]] = replace(rdma, attributes=attributes)
     return tuple(cards)
 
 
-def _card(files: Files, path: str, rdma: bool) -> Card | None:
+def _card(files: Files, path: str, rdma: bool) -> Device | None:
     """Return the card of an RDMA device or interface; None for one that is only software."""
     # Bridges, bonds and tunnels have no device of their own.
     device = files.target(f"{path}/device")
     if device is None or "/devices/virtual/" in f"{device}{files.target(path)}":
         return None
-    address = next(
-        (part for part in reversed(device.split("/")) if ADDRESS.fullmatch(part)), ""
-    )
+    addresses = [part for part in device.split("/") if ADDRESS.fullmatch(part)]
     driver = files.target(f"{path}/device/driver")
-    attributes: dict[str, Any]
+    name = path.rpartition("/")[2]
+    of_kind: dict[str, Any]
     if rdma:
         ports = list(_ports(files, path))
         rate = sum(port.rate_bits_per_second or 0 for port in ports) or None
         states = [port.state for port in ports]
         up = any("ACTIVE" in state for state in states) if any(states) else None
-        attributes = {
+        of_kind = {
             "link_layer": next((port.layer for port in ports if port.layer), None),
             "port_states": [
                 state.partition(":")[2].strip().lower() or state for state in states
@@ -215,15 +205,20 @@ def _card(files: Files, path: str, rdma: bool) -> Card | None:
     else:
         rate, state = _speed(files, path), files.text(f"{path}/operstate")
         up = {"up": True, "down": False}.get(state or "")
-        attributes = {"link_layer": "Ethernet", "operstate": state}
-    return Card(
-        name=path.rpartition("/")[2],
-        bus_id=normal_address(address),
-        rdma=rdma,
-        bytes_per_second=rate and rate / 8,
-        up=up,
+        of_kind = {"link_layer": "Ethernet", "operstate": state}
+    return Device(
+        name,
+        DeviceKind.NIC,
+        bus_id=normal_address(addresses[-1]) if addresses else "",
         numa_node=files.number(f"{path}/device/numa_node"),
-        attributes={**attributes, "driver": driver and driver.rpartition("/")[2]},
+        attributes={
+            "name": name,
+            "rdma": rdma,
+            "bytes_per_second": rate and rate / 8,
+            "up": up,
+            **of_kind,
+            "driver": driver and driver.rpartition("/")[2],
+        },
     )
 
 
@@ -245,38 +240,27 @@ NVSWITCH_CLASS = 0x068000
 def read_sysfs(files: Files) -> Topology:
     """Return the machine whose ``/sys`` and ``/proc`` lie below the root of ``files``.
 
-    Facts: gpu_count, nic_count, cpu_count, nvswitch_count, cpu_affinity, numa_affinity, hypervisor, product,
-    iommu_groups, iommu_types, acs_redirecting (addresses), acs_visible, cores, memory_only_nodes.
+    Facts: nvswitch_count where it is unknown, hypervisor, product, iommu_types, acs_redirecting (addresses; None
+    where that cannot be read).
     """
     functions = read_functions(files)
     graph = _Graph(files, functions)
     graph.add_endpoints(read_cards(files))
     graph.join_processors(files)
     host = read_host(files)
-    gpus = [device for device in graph.devices if device.kind is DeviceKind.GPU]
-    switches = sum(device.kind is DeviceKind.NVSWITCH for device in graph.devices)
-    cores = {device.name: device.attributes.get("cores") for device in graph.devices}
+    kinds = {device.kind for device in graph.devices}
     # Signs that traffic between devices takes the way through the root: IOMMU, ACS.
+    gpus = [device.bus_id for device in graph.devices if device.kind is DeviceKind.GPU]
     groups = files.matching("/sys/kernel/iommu_groups")
-    bridges = bridges_above(functions, (gpu.bus_id for gpu in gpus))
-    redirects = redirecting(bridges)
     facts: dict[str, Any] = {
-        "gpu_count": len(gpus),
-        "nic_count": sum(device.kind is DeviceKind.NIC for device in graph.devices),
-        "cpu_count": len(graph.cpus),
-        # A VM, and a rack with its switches elsewhere, shows none although the GPUs use them.
-        "nvswitch_count": switches if switches or not gpus else None,
-        "numa_affinity": [gpu.numa_node for gpu in gpus],
-        "cpu_affinity": [cores.get(graph.cpu_of(gpu.numa_node) or "") for gpu in gpus],
-        "cores": files.text("/sys/devices/system/cpu/online"),
-        "memory_only_nodes": graph.memory_only_nodes,
         "hypervisor": host.hypervisor,
         "product": host.product,
-        "iommu_groups": len(groups),
         "iommu_types": sorted({files.text(f"{group}/type") or "" for group in groups} - {""}),
-        "acs_visible": redirects is not None if bridges else None,
-        "acs_redirecting": redirects or [],
+        "acs_redirecting": redirecting(bridges_above(functions, gpus)),
     }
+    if gpus and DeviceKind.NVSWITCH not in kinds:
+        # A VM, and a rack with its switches elsewhere, shows none although the GPUs use them.
+        facts["nvswitch_count"] = None
     return Topology(
         name=host.name,
         devices=tuple(graph.devices),
@@ -290,13 +274,12 @@ def read_sysfs(files: Files) -> Topology:
 class _Graph:
     """Devices and links as they are put together; it begins with the processors.
 
-    cpus: NUMA node -> name. memory_only_nodes: those that have memory and no cores.
+    cpus: NUMA node with cores -> name.
     """
 
     def __init__(self, files: Files, functions: Mapping[str, PciFunction]) -> None:
         self.functions = functions
         self.cpus: dict[int, str] = {}
-        self.memory_only_nodes: list[int] = []
         self.devices: list[Device] = []
         self.links: list[Link] = []
         self.warnings: list[SourceWarning] = []
@@ -308,8 +291,7 @@ class _Graph:
         for node, folder in sorted(folders.items()):
             cores = files.text(f"{folder}/cpulist")
             if not cores:
-                self.memory_only_nodes.append(node)
-                continue
+                continue  # memory only
             memory = re.search(
                 r"MemTotal:\s+([0-9]+) kB", files.text(f"{folder}/meminfo") or ""
             )
@@ -327,19 +309,12 @@ class _Graph:
             text = "/sys/bus/pci/devices is empty or hidden: the PCIe tree is unknown"
             self.warnings.append(SourceWarning("not_visible", text))
 
-    def add_endpoints(self, cards: tuple[Card, ...]) -> None:
+    def add_endpoints(self, cards: tuple[Device, ...]) -> None:
         """Add GPUs, NVSwitches and network cards, each with its way up to a processor."""
         functions = sorted(self.functions.values(), key=lambda function: function.address)
-        gpus = [
-            function
-            for function in functions
-            if function.is_accelerator and not self._shadows(function)
-        ]
-        switches = [
-            function
-            for function in functions
-            if function.class_code == NVSWITCH_CLASS and function.vendor == NVIDIA
-        ]
+        gpus = [gpu for gpu in functions if gpu.is_accelerator and not self._shadows(gpu)]
+        of_nvidia = (function for function in functions if function.vendor == NVIDIA)
+        switches = [switch for switch in of_nvidia if switch.class_code == NVSWITCH_CLASS]
         for kind, chosen in ((DeviceKind.GPU, gpus), (DeviceKind.NVSWITCH, switches)):
             for index, function in enumerate(chosen):
                 attributes = {"vendor": VENDORS.get(function.vendor, f"{function.vendor:#06x}")}
@@ -347,12 +322,23 @@ class _Graph:
         # A virtual function next to its own physical one is the same cable again.
         with_functions = [(card, self.functions.get(card.bus_id)) for card in cards]
         kept = [
-            (card, function)
-            for card, function in with_functions
-            if function is None or not self._shadows(function)
+            pair for pair in with_functions if pair[1] is None or not self._shadows(pair[1])
         ]
         for number, (card, of_card) in enumerate(kept):
-            self._add_card(f"nic{number}", card, of_card)
+            name = f"nic{number}"
+            if of_card is not None:
+                self._add_function(name, DeviceKind.NIC, of_card, card.attributes)
+                continue
+            self.devices.append(replace(card, name=name))
+            cpu = self.cpu_of(card.numa_node)
+            if cpu is None:
+                text = (
+                    f"{name} ({card.name}) has no PCI address: where it is attached is unknown"
+                )
+                self.warnings.append(SourceWarning("not_visible", text))
+            else:
+                origin = "sysfs: on a bus of the hypervisor, rate unknown"
+                self.links += Link(name, cpu, LinkKind.PCIE, origin=origin).both_ways()
 
     def join_processors(self, files: Files) -> None:
         """Add the links between processors, with the kernel's distances."""
@@ -382,55 +368,14 @@ class _Graph:
             for physical in self.functions.values()
         )
 
-    def _add_card(self, name: str, card: Card, function: PciFunction | None) -> None:
-        attributes = {
-            "name": card.name,
-            "rdma": card.rdma,
-            "bytes_per_second": card.bytes_per_second,
-            "up": card.up,
-            **card.attributes,
-        }
-        if function is not None:
-            self._add_function(name, DeviceKind.NIC, function, attributes)
-            return
-        self.devices.append(
-            Device(
-                name,
-                DeviceKind.NIC,
-                bus_id=card.bus_id,
-                numa_node=card.numa_node,
-                attributes=attributes,
-            )
-        )
-        cpu = self.cpu_of(card.numa_node)
-        if cpu is None:
-            text = f"{name} ({card.name}) has no PCI address: where it is attached is unknown"
-            self.warnings.append(SourceWarning("not_visible", text))
-        else:
-            origin = "sysfs: on a bus of the hypervisor, rate unknown"
-            self.links += [
-                Link(*way, LinkKind.PCIE, origin=origin) for way in ((name, cpu), (cpu, name))
-            ]
-
     def _add_function(
         self, name: str, kind: DeviceKind, function: PciFunction, attributes: Mapping[str, Any]
     ) -> None:
         # Its own NUMA node; where it has none, that of the nearest bridge above that has one.
-        node = function.numa_node
-        for address in (function.address, *reversed(function.bridges)):
-            ancestor = self.functions.get(address)
-            if (
-                ancestor is not None
-                and ancestor.numa_node is not None
-                and ancestor.numa_node >= 0
-            ):
-                node = ancestor.numa_node
-                break
-        everything = {
-            **attributes,
-            "host_bridge": function.host_bridge,
-            "pci_bridges": len(function.bridges),
-        }
+        way_up = [self.functions.get(bridge) for bridge in reversed(function.bridges)]
+        nodes = [step.numa_node for step in (function, *way_up) if step is not None]
+        node = next((near for near in nodes if near is not None and near >= 0), nodes[0])
+        everything = {**attributes, "host_bridge": function.host_bridge}
         self.devices.append(Device(name, kind, 0, function.address, node, everything))
         self._attach(name, function, node)
 
@@ -461,14 +406,9 @@ class _Graph:
                 if switch is not None:
                     self._attach(parent, switch, node)
         if parent is None:
-            node_text = (
-                "-1"
-                if node == -1
-                else "not given"
-                if node is None
-                else f"{node}, which has no cores"
-            )
-            text = f"its NUMA node is {node_text}: which processor it hangs on is unknown"
+            odd = {-1: "-1", None: "not given"}
+            seen = odd.get(node, f"{node}, which has no cores")
+            text = f"its NUMA node is {seen}: which processor it hangs on is unknown"
             self.warnings.append(
                 SourceWarning("not_visible", f"{name} ({function.address}): {text}")
             )
@@ -490,7 +430,6 @@ def _hop(
         "width": current.width,
         "max_gigatransfers": maximum.gigatransfers,
         "max_width": maximum.width,
-        "device_max_gigatransfers": function.maximum.gigatransfers,
         "device_max_width": function.maximum.width,
         "port_max_gigatransfers": above.gigatransfers,
         "port_max_width": above.width,
@@ -506,11 +445,8 @@ def _hop(
         if rate is not None
         else "sysfs: rate not given"
     )
-    up, down = (
-        Link(*way, LinkKind.PCIE, rate, origin=origin, attributes=attributes)
-        for way in ((name, parent), (parent, name))
-    )
-    return up, down
+    link = Link(name, parent, LinkKind.PCIE, rate, origin=origin, attributes=attributes)
+    return link.both_ways()
 
 
 def _possible(now: Number | None, device: Number | None, port: Number | None) -> Number | None:

@@ -110,20 +110,20 @@ class NvidiaDevices:
     ) -> None:
         self._nvml = nvml
         self._clock = clock
-        # A GPU that does not answer is the driver's words for it.
-        self._gpus: dict[str, _Gpu | str] = {}
+        self._bus_ids = bus_ids
+        self._gpus: dict[str, _Gpu] = {}
+        self._lost: dict[str, DeviceReading] = {}
         for bus_id in bus_ids:
             try:
-                self._gpus[bus_id] = self._met(
-                    nvml.library.nvmlDeviceGetHandleByPciBusId(bus_id)
-                )
+                handle = nvml.library.nvmlDeviceGetHandleByPciBusId(bus_id)
             except nvml.library.NVMLError as error:  # noqa: PERF203  (one GPU that is lost leaves the others)
-                self._gpus[bus_id] = str(error)
+                self._lost[bus_id] = DeviceReading(bus_id, "nvidia", trouble=str(error))
+            else:
+                self._gpus[bus_id] = self._met(handle)
         self._events = nvml.answer("EventSetCreate")
         if self._events is not None:
             for gpu in self._gpus.values():
-                if isinstance(gpu, _Gpu):
-                    nvml.ask("DeviceRegisterEvents", gpu.handle, XID_EVENT, self._events)
+                nvml.ask("DeviceRegisterEvents", gpu.handle, XID_EVENT, self._events)
 
     def close(self) -> None:
         """End the session."""
@@ -172,51 +172,35 @@ class NvidiaDevices:
             if int(event.eventType) & XID_EVENT:
                 bus_id = self._nvml.bus_id("DeviceGetPciInfo", event.device) or ""
                 xids.setdefault(bus_id, []).append(int(event.eventData))
-        looks = []
-        for bus_id, gpu in self._gpus.items():
-            look = (
-                DeviceReading(bus_id, "nvidia", trouble=gpu)
-                if isinstance(gpu, str)
-                else self._look(bus_id, gpu, clocks.get(bus_id))
+        looks = self._lost | {
+            bus_id: replace(
+                self._look(bus_id, gpu, clocks.get(bus_id)), xids=tuple(xids.get(bus_id, ()))
             )
-            looks.append(replace(look, xids=tuple(xids.get(bus_id, ()))))
-        return tuple(looks)
+            for bus_id, gpu in self._gpus.items()
+        }
+        return tuple(looks[bus_id] for bus_id in self._bus_ids)
 
     def sm_clocks(self) -> dict[str, int]:
         """Return PCI address -> clock of the processors in MHz, of the GPUs that tell it: a call for each."""
         clocks = {
             bus_id: self._nvml.answer("DeviceGetClockInfo", gpu.handle, SM_CLOCK)
             for bus_id, gpu in self._gpus.items()
-            if isinstance(gpu, _Gpu)
         }
         return {bus_id: mhz for bus_id, mhz in clocks.items() if mhz is not None}
 
     def _look(self, bus_id: str, gpu: _Gpu, sm_clock: int | None) -> DeviceReading:
         """Look at one GPU."""
         library = self._nvml.library
-        at_seconds, state, trouble = self._clock(), None, None
+        reading = DeviceReading(bus_id, "nvidia", gpu.model, at_seconds=self._clock())
         try:
             state = int(library.nvmlDeviceGetPerformanceState(gpu.handle))
+            reading = replace(reading, performance_state=state)
         except library.NVMLError_NotSupported:
             pass
-        except (
-            library.NVMLError
-        ) as error:  # a GPU that has fallen off the bus answers nothing else either
-            trouble = str(error)
-        reading = DeviceReading(
-            bus_id,
-            "nvidia",
-            gpu.model,
-            at_seconds=at_seconds,
-            trouble=trouble,
-            performance_state=state,
-        )
-        if trouble is not None:
-            return reading
-
-        def answer(question: str, *more: int) -> Any:
-            return self._nvml.answer(f"DeviceGet{question}", gpu.handle, *more)
-
+        except library.NVMLError as error:
+            # A GPU that has fallen off the bus answers nothing else either.
+            return replace(reading, trouble=str(error))
+        answer = self._nvml.asking(gpu.handle)
         reasons = answer("CurrentClocksEventReasons")
         if reasons is None:  # drivers before 535 know only the older name
             reasons = answer("CurrentClocksThrottleReasons")
@@ -260,6 +244,13 @@ def in_words(reasons: int) -> tuple[str, ...]:
     words = [word for bit, word in REASONS.items() if reasons & bit]
     unknown = reasons & ~sum(REASONS)
     return (*words, hex(unknown)) if unknown else tuple(words)
+
+
+def _higher(clocks: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    """The higher clock of each device."""
+    return {
+        name: max(clocks.get(name, 0), others.get(name, 0)) for name in {**clocks, **others}
+    }
 
 
 class DeviceWatch:
@@ -309,21 +300,17 @@ class DeviceWatch:
             now, clocks = self._clock(), self._nvidia.sm_clocks() if self._nvidia else {}
             if any(mhz > highest.get(device, 0) for device, mhz in clocks.items()):
                 risen = now
-            highest |= {
-                device: max(mhz, highest.get(device, 0)) for device, mhz in clocks.items()
-            }
+            highest = _higher(highest, clocks)
             # As high as ever seen is high enough; else until they have not risen for a while.
-            highest_so_far, waited = self._highest_mhz, now - began
             if clocks and all(
-                mhz >= NEAR * highest_so_far.get(device, math.inf)
+                mhz >= NEAR * self._highest_mhz.get(device, math.inf)
                 for device, mhz in clocks.items()
             ):
                 break
             rising = clocks and now - risen < SETTLED_SECONDS
-            if waited >= (MOST_SECONDS if rising else LEAST_SECONDS):
+            if now - began >= (MOST_SECONDS if rising else LEAST_SECONDS):
                 break
-        for device, mhz in highest.items():
-            self._highest_mhz[device] = max(mhz, self._highest_mhz.get(device, 0))
+        self._highest_mhz = _higher(self._highest_mhz, highest)
 
     def ended(self) -> None:
         """Look again: the last sample is taken. For those who check the result before they ask for it all:

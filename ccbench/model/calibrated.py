@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from ccbench.documents import STRICT, typed
 from ccbench.errors import MachineError
 from ccbench.model import Prediction, PredictionInterval
 from ccbench.model.cluster import (
@@ -40,7 +41,7 @@ from ccbench.model.library.constants import CONSTANTS, LibraryConstants, shipped
 from ccbench.model.library.intervals import intervals, octaves_from
 from ccbench.model.library.paths import with_path
 from ccbench.model.library.predictor import predict_library, priced
-from ccbench.model.machine_files import STRICT, has_line, typed, write_plain
+from ccbench.model.machine_files import has_line, write_plain
 from ccbench.units import shown
 
 KIND: Literal["calibrated-cluster"] = "calibrated-cluster"

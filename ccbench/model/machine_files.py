@@ -8,21 +8,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.documents import yaml_text
 from ccbench.errors import MachineError
-from ccbench.units import shown
 
 Floats = NDArray[np.float64]
-T = TypeVar("T")
-
-STRICT = {"extra": "forbid", "allow_inf_nan": False}
-"""Settings with which pydantic reads these classes from a file; a plain dict, so that importing needs no pydantic."""
-
 
 MOST_DAYS = 30
 """Age after which figures are said to be old: settings of power and, in
@@ -51,31 +44,6 @@ def write_plain(plain: Mapping[str, object], path: str | Path) -> None:
         raise MachineError(
             f"{path}: cannot be written ({error.strerror}); choose another place"
         ) from None
-
-
-def typed(kind: type[T], plain: object, place: str | Path) -> T:
-    """Plain values as a dataclass, nothing converted; MachineError, one line that begins with ``place``."""
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        # Through JSON, because only there does strict checking take a list for a tuple.
-        return TypeAdapter(kind).validate_json(json.dumps(plain), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-    except (TypeError, MachineError) as error:
-        raise MachineError(f"{place}: {error}") from None
-    loc, value_text = first["loc"], shown(first["input"])
-    if first["type"] == "unexpected_keyword_argument" and len(loc) == 1:
-        raise MachineError(f"{place}: {shown(loc[0])} is not a field; remove it")
-    where = "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc
-    ).lstrip(".")
-    message = first["msg"][0].lower() + first["msg"][1:]
-    if first["type"] != "missing":
-        message += f"; seen {value_text}"
-    if isinstance(first["input"], str) and first["type"] in {"float_type", "int_type"}:
-        message += "; write numbers without quotes"
-    raise MachineError(f"{place}: {where or 'the file'}: {message}")
 
 
 def too_old(name: str, origins: Iterable[str], cure: str) -> str:

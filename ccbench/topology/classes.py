@@ -15,9 +15,11 @@ topology-nvml.c: 20, 25, 25, 25 and 50 GB/s for 1 to 5.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, permutations
 from typing import TypeVar
 
 from ccbench.topology.graph import (
@@ -82,15 +84,18 @@ def class_of_direct_links(
     if len(peers) != CUBE_MESH_GPUS or most > CUBE_MESH_PEERS or not 0 <= missing <= forgiven:
         return TopologyClass.NVLINK_MESH
 
-    def gaps(quad: set[Vertex]) -> int:
-        return (
-            len(quad) * (len(quad) - 1) // 2
-            - sum(len(peers[member] & quad) for member in quad) // 2
-        )
-
     first = next(first for first, near in peers.items() if len(near) == CUBE_MESH_PEERS)
     quads = [{first, *peers[first]} - {twin} for twin in peers[first]]
-    is_cube = any(gaps(quad) + gaps(set(peers) - quad) <= missing for quad in quads)
+    whole_quads = 2 * math.comb(CUBE_MESH_PEERS, 2)
+    joined_inside = (
+        sum(
+            b in peers[a]
+            for side in (quad, set(peers) - quad)
+            for a, b in combinations(side, 2)
+        )
+        for quad in quads
+    )
+    is_cube = whole_quads - max(joined_inside) <= missing
     return TopologyClass.NVLINK_CUBE_MESH if is_cube else TopologyClass.NVLINK_MESH
 
 
@@ -223,13 +228,10 @@ def class_of_counts(
         return ClassVerdict(TopologyClass.SINGLE_GPU, "one GPU")
     if not counts:
         return ClassVerdict(TopologyClass.PCIE, "no pair of GPUs shows NVLinks")
+    fewest, most = min(counts.values()), max(counts.values())
     # What no direct link could explain comes first, for it is certain.
     most_links = MOST_LINKS_BEFORE_2020 if before_2020 else MOST_LINKS
-    widest, fewest, most = (
-        max(links_per_gpu(counts, gpu_count)),
-        min(counts.values()),
-        max(counts.values()),
-    )
+    widest = max(links_per_gpu(counts, gpu_count))
     if widest > most_links:
         reason = (
             f"the NV# of one GPU add up to {widest}, more than the {most_links} links a GPU has"
@@ -239,36 +241,32 @@ def class_of_counts(
     if gpu_count == 4 and complete and fewest == most == MESH_OF_FOUR:
         reason = "four GPUs with 6 links per pair: 18 each, all direct (a part of a DGX-2 would look the same)"
         return ClassVerdict(TopologyClass.NVLINK_MESH, reason, certain=False)
-    both = (TopologyClass.NVSWITCH, TopologyClass.NVLINK_MESH)
-    if gpu_count == 2 and most >= FEWEST_TO_SWITCHES:
-        candidates = (
-            TopologyClass.NVSWITCH,
-            TopologyClass.NVLINK_BRIDGE,
-            TopologyClass.NVLINK_MESH,
-        )
-        return ClassVerdict(
-            TopologyClass.UNKNOWN, f"NV{most} between two GPUs can be all of these", candidates
-        )
-    if gpu_count > 2 and complete and fewest >= FEWEST_TO_SWITCHES:
-        reason = (
-            f"{gpu_count} GPUs with {fewest} links per pair exist with switches and without"
-        )
-        return ClassVerdict(TopologyClass.UNKNOWN, reason, both)
+    if complete and fewest >= FEWEST_TO_SWITCHES:
+        if gpu_count == 2:
+            reason, bridge = (
+                f"NV{most} between two GPUs can be all of these",
+                [TopologyClass.NVLINK_BRIDGE],
+            )
+        else:
+            reason, bridge = (
+                f"{gpu_count} GPUs with {fewest} links per pair exist with switches and without",
+                [],
+            )
+        candidates = (TopologyClass.NVSWITCH, *bridge, TopologyClass.NVLINK_MESH)
+        return ClassVerdict(TopologyClass.UNKNOWN, reason, candidates)
     # Here all links are direct, and their numbers tell plugs from traces of a board.
     is_bridge = set(counts.values()) <= (BRIDGES_BEFORE_2020 if before_2020 else BRIDGES)
     shape = class_of_direct_links(range(gpu_count), counts, on_board=not is_bridge)
-    pairs_only = all(len(group) == 2 for group in linked_groups(counts))
     if shape is TopologyClass.NVLINK_BRIDGE:
         return ClassVerdict(shape, f"pairs only, with the {most} links of a bridge")
     if shape is TopologyClass.NVLINK_CUBE_MESH:
         return ClassVerdict(shape, "two complete quads joined by a perfect matching")
-    if pairs_only:
-        return ClassVerdict(
-            TopologyClass.NVLINK_MESH, f"pairs only, with {most} links, which no bridge has"
-        )
-    return ClassVerdict(
-        TopologyClass.NVLINK_MESH, "direct links, fewer per pair than lead to switches"
-    )
+    gpus = dict.fromkeys(gpu for pair in counts for gpu in pair)
+    groups = connected_groups(peers_of(gpus, counts))
+    reason = "direct links, fewer per pair than lead to switches"
+    if all(len(group) == 2 for group in groups):
+        reason = f"pairs only, with {most} links, which no bridge has"
+    return ClassVerdict(TopologyClass.NVLINK_MESH, reason)
 
 
 def links_per_gpu(counts: Counts, gpu_count: int) -> list[int]:
@@ -277,12 +275,6 @@ def links_per_gpu(counts: Counts, gpu_count: int) -> list[int]:
     for (gpu, _), links in counts.items():
         totals[gpu] += links
     return totals
-
-
-def linked_groups(counts: Counts) -> list[list[int]]:
-    """Return GPUs that reach each other over NVLinks, groups of two and more, in order."""
-    gpus = dict.fromkeys(gpu for pair in counts for gpu in pair)
-    return sorted(sorted(group) for group in connected_groups(peers_of(gpus, counts)))
 
 
 _ALWAYS_SWITCHED = re.compile(r"SXM3|\bH(?:800|20)\b|\bB[23]00\b", re.IGNORECASE)
@@ -396,48 +388,40 @@ def topology_class(topology: Topology) -> TopologyClass:
     Links that are down count: a machine with a broken NVLink is still an NVLink machine. UNKNOWN where
     there is no GPU, where machines differ, and where nobody could look for NVLinks.
     """
-    by_node: dict[int, list[Device]] = {}
+    by_node: dict[int, tuple[list[Device], list[Link]]] = {}
     for gpu in topology.gpus:
-        by_node.setdefault(gpu.node, []).append(gpu)
-    switches = {device.name for device in topology.of_kind(DeviceKind.NVSWITCH)}
-    names = {device.name: device.node for device in topology.gpus}
-    of_node: dict[int, list[Link]] = {node: [] for node in by_node}
+        by_node.setdefault(gpu.node, ([], []))[0].append(gpu)
+    node_of = {gpu.name: gpu.node for gpu in topology.gpus}
     for link in topology.links:
-        if link.source in names:
-            of_node[names[link.source]].append(link)
+        if link.source in node_of:
+            by_node[node_of[link.source]][1].append(link)
     # Machines that differ have no class together.
-    classes = {
-        _class_of_node(topology, gpus, of_node[node], switches)
-        for node, gpus in by_node.items()
-    }
+    classes = {_class_of_node(topology, *gpus_and_links) for gpus_and_links in by_node.values()}
     return classes.pop() if len(classes) == 1 else TopologyClass.UNKNOWN
 
 
 def _class_of_node(
-    topology: Topology, gpus: list[Device], links: list[Link], switches: set[str]
+    topology: Topology, gpus: Sequence[Device], links: Sequence[Link]
 ) -> TopologyClass:
-    if any(link.kind is LinkKind.NVLINK and link.target in switches for link in links):
+    names = {gpu.name for gpu in gpus}
+    switches = {device.name for device in topology.of_kind(DeviceKind.NVSWITCH)}
+    nvlinks = [link for link in links if link.kind is LinkKind.NVLINK]
+    if any(link.target in switches for link in nvlinks):
         return TopologyClass.NVSWITCH
     if len(gpus) == 1:
         return TopologyClass.SINGLE_GPU
-    names = {gpu.name for gpu in gpus}
-    between = [link for link in links if link.target in names and link.target != link.source]
-    kinds = {link.kind for link in between}
+    kinds = {link.kind for link in links if link.target in names and link.target != link.source}
     if LinkKind.XGMI in kinds:
         return TopologyClass.XGMI_MESH
     if LinkKind.HCCS in kinds:
         return TopologyClass.HCCS_FULL_MESH
     if LinkKind.NVLINK in kinds:
-        nvlinks = [link for link in links if link.kind is LinkKind.NVLINK]
-        modules = any(is_module(gpu.model) for gpu in gpus)
-        counted = any("nvlinks_to_processor" in gpu.attributes for gpu in gpus)
-        drawn = any(
-            link.target not in names for link in nvlinks
-        )  # POWER: NVLinks end at the processor too
+        # POWER: NVLinks end at the processor too.
+        on_board = any(
+            is_module(gpu.model) or "nvlinks_to_processor" in gpu.attributes for gpu in gpus
+        ) or any(link.target not in names for link in nvlinks)
         pairs = [(link.source, link.target) for link in nvlinks]
-        shape = class_of_direct_links(
-            sorted(names), pairs, on_board=modules or counted or drawn, forgiven=1
-        )
+        shape = class_of_direct_links(sorted(names), pairs, on_board, forgiven=1)
         return shape or TopologyClass.NVLINK_MESH
     # The absence of NVLinks and the like is an answer only where somebody looked for them.
     hidden = any(
@@ -449,10 +433,10 @@ def _class_of_node(
     elif topology.facts.get("nvlinks_per_gpu") is not None:
         looked = True
     elif topology.matrix:
-        looked = all(
-            (name, peer) in topology.matrix for name in names for peer in names - {name}
-        )
+        looked = set(permutations(names, 2)) <= topology.matrix.keys()
     else:
-        visible = (link for link in links if link.state is not LinkState.NOT_VISIBLE)
-        looked = any(link.kind is LinkKind.PCIE for link in visible)
+        looked = any(
+            link.kind is LinkKind.PCIE and link.state is not LinkState.NOT_VISIBLE
+            for link in links
+        )
     return TopologyClass.PCIE if looked else TopologyClass.UNKNOWN

@@ -55,6 +55,8 @@ _SLOWEST = 2.5
 _SLOWEST_BYTES_PER_SECOND = 0.25e9
 """One lane of the first generation after coding; NCCL prints it as PCI[0.2]."""
 
+_HOSTS = (DeviceKind.CPU, DeviceKind.PCIE_SWITCH)
+
 _FAR_SLOWER = 4
 """Two generations: below that a hop is found to hold back what is under it."""
 
@@ -116,12 +118,16 @@ def peer_access(topology: Topology) -> Iterator[Finding]:
         if access in ("nvlink", "atomics", "prop"):
             continue  # not having these is no fault: data go between the GPUs without them
         access = access if access in ("read", "write") else "access (which kind is not stated)"
-        pairs: dict[str, list[tuple[str, str]]] = {}
         rows = topology.facts.get(fact)
-        rows = rows if isinstance(rows, list) else []
+        rows = (
+            [row if isinstance(row, list) else [] for row in rows]
+            if isinstance(rows, list)
+            else []
+        )
+        pairs: dict[str, list[tuple[str, str]]] = {}
         for row, words in enumerate(rows):
-            for column, word in enumerate(words if isinstance(words, list) else []):
-                if isinstance(word, str) and word in PEER_REASONS:
+            for column, word in enumerate(map(str, words)):
+                if word in PEER_REASONS:
                     pairs.setdefault(word, []).append((f"gpu{row}", f"gpu{column}"))
         for word, between in pairs.items():
             devices = tuple(dict.fromkeys(name for pair in between for name in pair))
@@ -136,7 +142,7 @@ def peer_access(topology: Topology) -> Iterator[Finding]:
                 "collectives go through the host's memory (NCCL: SHM); check IOMMU, ACS, BIOS and driver, "
                 "or count on the lower rate",
             )
-        words = {str(word) for row in rows if isinstance(row, list) for word in row} - {"X"}
+        words = {str(word) for row in rows for word in row} - {"X"}
         # Who asks for this table alone asks whether peers reach each other; elsewhere silence is the answer.
         if topology.source.endswith("-p2p") and words == {"OK"}:
             yield Finding(
@@ -162,17 +168,14 @@ def isolation(topology: Topology) -> Iterator[Finding]:
             f"{_listed([*map(str, redirecting)])}",
             "switch ACS off in the BIOS, or per bridge: setpci -s <bridge> ECAP_ACS+6.w=0000",
         )
-    translating = (
-        [group_type for group_type in types if str(group_type).startswith("DMA")]
-        if isinstance(types, list)
-        else []
-    )
+    types = map(str, types if isinstance(types, list) else [])
+    translating = [group_type for group_type in types if group_type.startswith("DMA")]
     if translating and not topology.facts.get("hypervisor"):
         yield Finding(
             "note",
             "iommu_translates",
             _names(topology.gpus),
-            f"the IOMMU translates: group types {', '.join(map(str, translating))}",
+            f"the IOMMU translates: group types {', '.join(translating)}",
             "peer traffic may go through the IOMMU; boot with iommu=pt, or without it where no VM needs it",
         )
 
@@ -197,13 +200,10 @@ def nic_paths(topology: Topology) -> Iterator[Finding]:
     # All devices alike, far from each other, under a hypervisor: the real tree is hidden. Without the
     # hypervisor's sign the same paths may be the board's own: NICs in slots of their own, GPUs that hang on
     # processors of their own (GB200).
-    ends = _names((*gpus, *nics))
     over_pcie = {
-        labels[source, target]
-        for source in ends
-        for target in ends
-        if source != target
-        and not labels[source, target].startswith(("NV", "XGMI", "HCCS", "C2C", "X"))
+        label
+        for label in labels.values()
+        if not label.startswith(("NV", "XGMI", "HCCS", "C2C", "X"))
     } - {NO_PATH, NOT_VISIBLE, DOWN}
     hypervisor = topology.facts.get("hypervisor")
     one_node = (
@@ -245,11 +245,7 @@ def placement(topology: Topology) -> Iterator[Finding]:
     """Yield findings about GPUs without a NUMA node and NICs without an active port."""
     processors = topology.of_kind(DeviceKind.CPU)
     unknown = [gpu for gpu in topology.gpus if gpu.numa_node == -1]
-    if (
-        unknown
-        and len([processor for processor in processors if processor.node == unknown[0].node])
-        > 1
-    ):
+    if unknown and sum(processor.node == unknown[0].node for processor in processors) > 1:
         yield Finding(
             "note",
             "numa_unknown",
@@ -258,17 +254,14 @@ def placement(topology: Topology) -> Iterator[Finding]:
             "processors",
             "processes cannot be placed next to them: update the BIOS, or pin by the board's manual",
         )
-    ports = topology.of_kind(DeviceKind.NIC)
     down = [
         nic
-        for nic in ports
+        for nic in topology.of_kind(DeviceKind.NIC)
         if nic.attributes.get("rdma") is True and nic.attributes.get("up") is False
     ]
     if down:
-        called = {nic.name: nic.attributes.get("name") for nic in down}
-        listed = ", ".join(
-            f"{name} ({word})" if word else name for name, word in called.items()
-        )
+        called = [(nic.name, nic.attributes.get("name")) for nic in down]
+        listed = ", ".join(f"{name} ({word})" if word else name for name, word in called)
         yield Finding(
             "note",
             "nic_down",
@@ -315,30 +308,22 @@ def nvlinks(topology: Topology) -> Iterator[Finding]:
 
 def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
     """NVLinks that are up and that are down, by GPU; what the source counted where it has no ends."""
-    up: Counter[str] = Counter()
-    down: Counter[str] = Counter()
-    for link in topology.links:
-        if link.kind is LinkKind.NVLINK and link.state is not LinkState.NOT_VISIBLE:
-            (up if link.state is LinkState.UP else down)[link.source] += link.count
-    stated = topology.facts.get("nvlinks_per_gpu")
-    if isinstance(stated, list) and len(stated) == len(topology.gpus):
-        for gpu, count in zip(topology.gpus, stated, strict=True):
-            if isinstance(count, int):
-                up[gpu.name] = max(up[gpu.name], count)
-    listed = topology.facts.get("faults")
-    faults = (
-        [fault for fault in listed if isinstance(fault, dict)]
-        if isinstance(listed, list)
-        else []
+    up, down = (
+        topology.link_counts(LinkKind.NVLINK, state) for state in (LinkState.UP, LinkState.DOWN)
     )
+    for name, count in (topology.stated_nvlinks or {}).items():
+        up[name] = max(up[name], count or 0)
+    listed = topology.facts.get("faults")
+    # Links that a listing of the driver calls inactive, where the graph has no ends for them.
+    inactive = {
+        fault.get("gpu"): fault.get("down")
+        for fault in reversed(listed if isinstance(listed, list) else [])
+        if isinstance(fault, dict)
+    }
     for gpu in topology.gpus:
         resting = gpu.attributes.get("nvlinks_down")
         down[gpu.name] += resting if isinstance(resting, int) else 0
-        # Links that a listing of the driver calls inactive, where the graph has no ends for them.
-        names = (gpu.attributes.get("name"), gpu.name)
-        numbers = next(
-            (fault.get("down") for fault in faults if fault.get("gpu") in names), None
-        )
+        numbers = inactive.get(gpu.attributes.get("name"), inactive.get(gpu.name))
         if numbers == ["all"]:
             down[gpu.name] = max(down[gpu.name], nvlinks_of_model(gpu.model) or 1)
         elif isinstance(numbers, list):
@@ -350,24 +335,20 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
     """Fewer than the model has, or than GPUs of the same model have; ``named`` are spoken of already."""
     # Only a source that counts links is held to its numbers, and only when it is whole; the driver itself was
     # asked for every link.
-    stated, by_driver = (
-        topology.facts.get("nvlinks_per_gpu"),
-        topology.facts.get("driver") is not None,
-    )
+    stated = topology.stated_nvlinks
+    by_driver = topology.facts.get("driver") is not None
     damage = {"truncated", "damaged_line", "unknown_spelling"} & {
         warning.kind for warning in topology.warnings
     }
-    if not isinstance(stated, list) or damage or not (any(up.values()) or by_driver):
+    if stated is None or damage or not (any(up.values()) or by_driver):
         return
     hidden = {
         warning.text.partition(":")[0]
         for warning in topology.warnings
         if warning.kind == "not_visible"
     }
-    if len(stated) == len(topology.gpus):
-        # Of these the source gives no number, while it does of others.
-        pairs = zip(topology.gpus, stated, strict=True)
-        hidden |= {gpu.name for gpu, count in pairs if count is None}
+    # Of these the source gives no number, while it does of others.
+    hidden |= {name for name, count in stated.items() if count is None}
     groups: dict[str, list[Device]] = {}
     for gpu in topology.gpus:
         groups.setdefault(gpu.model, []).append(gpu)
@@ -429,17 +410,13 @@ def _is_part_of_a_mesh(topology: Topology, up: Counter[str]) -> bool:
 
 def pcie_links(topology: Topology) -> Iterator[Finding]:
     """Yield findings about PCIe links: narrower or slower than they can be, idle, implausible."""
-    devices = {device.name: device for device in topology.devices}
+    devices = topology.by_name
     invented: list[str] = []
     read_by_sysfs = set[str]()
     for link in topology.links:
-        lower, upper = devices.get(link.source), devices.get(link.target)
-        if link.kind is not LinkKind.PCIE or lower is None or upper is None:
-            continue
-        if lower.kind is DeviceKind.CPU or upper.kind not in (
-            DeviceKind.CPU,
-            DeviceKind.PCIE_SWITCH,
-        ):
+        lower, upper = devices[link.source], devices[link.target]
+        is_upwards = lower.kind is not DeviceKind.CPU and upper.kind in _HOSTS
+        if link.kind is not LinkKind.PCIE or not is_upwards:
             continue
         state = _numbers(link)
         if "max_width" in link.attributes:
@@ -455,7 +432,7 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
             invented.append(lower.name)
         else:
             yield from _hop(lower, link.target, state)
-    slow, hypervisor = _slow_hops(topology, devices)
+    slow, hypervisor = _slow_hops(topology)
     invented = list(dict.fromkeys(invented + hypervisor))
     if invented:
         yield Finding(
@@ -529,24 +506,20 @@ def _slow(lower: Device, where: str, state_text: str) -> Finding:
     )
 
 
-def _slow_hops(
-    topology: Topology, devices: Mapping[str, Device]
-) -> tuple[list[Finding], list[str]]:
+def _slow_hops(topology: Topology) -> tuple[list[Finding], list[str]]:
     """Hops above GPUs of a source that states one speed of each (NCCL's files): findings, invented bridges.
 
     NCCL states the most that both ends of a bridge's link can, and of a GPU the present speed. Only hops that
     hold back a GPU far faster are found: a Gen4 card in a Gen3 box is how such boxes are sold.
     """
-    links = []
-    for link in topology.links:
-        state = _numbers(link)
-        stated = (
-            "max_width" not in link.attributes
-            and state.get("gigatransfers")
-            and state.get("width")
-        )
-        if link.kind is LinkKind.PCIE and stated and link.source in devices:
-            links.append(link)
+    links = (
+        link
+        for link in topology.links
+        if link.kind is LinkKind.PCIE
+        and "max_width" not in link.attributes
+        and _numbers(link).get("gigatransfers")
+        and _numbers(link).get("width")
+    )
     above = towards_processors(topology, links)
     slow: dict[tuple[float, int], list[str]] = {}
     invented: list[str] = []

@@ -320,46 +320,40 @@ def striped(topology: Topology) -> Topology:
 
     For hardware spreads each message over all of them.
     """
-    gpus = {device.name for device in topology.gpus}
-    joined: dict[str, set[str]] = {
-        device.name: set() for device in topology.of_kind(DeviceKind.NVSWITCH)
+    devices, gpus = topology.by_name, {device.name for device in topology.gpus}
+    members: dict[str, set[str]] = {
+        switch.name: set() for switch in topology.of_kind(DeviceKind.NVSWITCH)
     }
     for link in topology.links:
-        if link.target in joined and link.source in gpus:
-            joined[link.target].add(link.source)
-    node = {device.name: device.node for device in topology.devices}
+        if link.target in members and link.source in gpus:
+            members[link.target].add(link.source)
     first: dict[tuple[int, frozenset[str]], str] = {}
     stands_for = {
-        name: first.setdefault((node[name], frozenset(members)), name)
-        for name, members in joined.items()
+        name: first.setdefault((devices[name].node, frozenset(joined)), name)
+        for name, joined in members.items()
     }
-    links: dict[tuple[str, str, LinkKind, LinkState], Link] = {}
+    alike: dict[tuple[str, str, LinkKind, LinkState], list[Link]] = {}
     for link in topology.links:
         source, target = (stands_for.get(end, end) for end in (link.source, link.target))
         if source != target:
-            key = (source, target, link.kind, link.state)
-            moved = replace(link, source=source, target=target)
-            same = links.get(key)
-            if same is not None:
-                rates = (same.bytes_per_second, moved.bytes_per_second)
-                latencies = (same.latency_seconds, moved.latency_seconds)
-                moved = replace(
-                    same,
-                    bytes_per_second=None
-                    if rates[0] is None or rates[1] is None
-                    else rates[0] + rates[1],
-                    latency_seconds=max(
-                        (latency for latency in latencies if latency is not None), default=None
-                    ),
-                    count=same.count + moved.count,
-                )
-            links[key] = moved
-    kept: tuple[Device, ...] = tuple(
-        device
-        for device in topology.devices
-        if stands_for.get(device.name, device.name) == device.name
-    )
-    return replace(topology, devices=kept, links=tuple(links.values()))
+            alike.setdefault((source, target, link.kind, link.state), []).append(link)
+    merged = []
+    for (source, target, _, _), links in alike.items():
+        rates = [link.bytes_per_second for link in links if link.bytes_per_second is not None]
+        latencies = [link.latency_seconds for link in links if link.latency_seconds is not None]
+        merged.append(
+            replace(
+                links[0],
+                source=source,
+                target=target,
+                bytes_per_second=sum(rates) if len(rates) == len(links) else None,
+                latency_seconds=max(latencies, default=None),
+                count=sum(link.count for link in links),
+            )
+        )
+    replaced = {name for name, kept_name in stands_for.items() if name != kept_name}
+    kept = tuple(device for device in topology.devices if device.name not in replaced)
+    return replace(topology, devices=kept, links=tuple(merged))
 
 
 def whole(name: str, value: object, lowest: int = 1) -> int:

@@ -17,24 +17,28 @@ files ship with ccbench, so a damaged one is answered with how to mend the insta
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ccbench.documents import check_plain, parse_json, parse_yaml, read_installed, yaml_text
+from ccbench.documents import (
+    check_plain,
+    parse_json,
+    parse_yaml,
+    read_installed,
+    typed,
+    yaml_text,
+)
 from ccbench.errors import MachineError
-from ccbench.findings import SourceWarning
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
     Link,
     LinkKind,
-    LinkState,
     Topology,
     TopologyClass,
 )
@@ -53,13 +57,6 @@ LARGEST_QUANTITY = 1e18
 
 MOST_MACHINES = 100_000_000
 """Machines that a file may say its graph stands for."""
-
-Check = Callable[[Any, str], Any]
-
-
-def topology_json(topology: Topology) -> str:
-    """JSON text that ``read_json`` reads back; MachineError where a value has no JSON form."""
-    return json.dumps(to_plain(topology), indent=1) + "\n"
 
 
 def topology_yaml(topology: Topology) -> str:
@@ -106,201 +103,60 @@ def _sparse(value: Any) -> dict[str, Any]:
 
 def from_plain(plain: Any, place: str) -> Topology:
     """The topology that ``to_plain`` took apart. Raises MachineError whose line begins with ``place``."""
-    mapping = dict(_mapping(plain, place))
-    if VERSION_KEY not in mapping:
-        raise MachineError(
-            f"{place}: the key {VERSION_KEY} is missing; this release reads '{VERSION_KEY}: {VERSION}'"
-        )
-    version = mapping.pop(VERSION_KEY)
+    if not isinstance(plain, Mapping):
+        raise MachineError(f"{place}: {shown(plain)} is not a mapping; write keys and values")
+    version = plain.get(VERSION_KEY)
     if type(version) is not int or version != VERSION:
-        raise MachineError(
-            f"{place}: {VERSION_KEY} is {shown(version)}; this release reads '{VERSION_KEY}: {VERSION}'"
+        is_missing = VERSION_KEY not in plain
+        seen = (
+            f"the key {VERSION_KEY} is missing"
+            if is_missing
+            else f"{VERSION_KEY} is {shown(version)}"
         )
-    topology = Topology(**_checked(mapping, TOPOLOGY, ("name", "devices"), place))
-    machines = topology.facts.get("machines", 1)
-    if type(machines) is int and machines > MOST_MACHINES:
-        raise _wrong(
-            machines, f"{place}.facts.machines", f"a whole number up to {MOST_MACHINES}"
-        )
-    # Names are looked up by every reader of a graph, so each is there once and no link leads to nowhere.
+        raise MachineError(f"{place}: {seen}; this release reads '{VERSION_KEY}: {VERSION}'")
+    fields_given = {key: plain[key] for key in plain if key not in (VERSION_KEY, "matrix")}
+    topology = typed(Topology, fields_given, place)
+    _check_bounds(topology, place)
+    matrix = typed(
+        tuple[tuple[str, str, str], ...], plain.get("matrix", ()), f"{place}: matrix"
+    )
+    labels = {(row, column): label for row, column, label in matrix}
+    if len(labels) < len(matrix):
+        raise MachineError(f"{place}: matrix: two labels of one pair are given; keep one")
+    return replace(topology, matrix=labels)
+
+
+def _check_bounds(topology: Topology, place: str) -> None:
+    """MachineError where a number is out of its bounds, a name is missing or twice there, or leads nowhere."""
+    bounds: list[tuple[str, float | None, float, float]] = []
+    machines = topology.facts.get("machines")
+    if type(machines) is int:
+        bounds.append(("facts.machines", machines, -math.inf, MOST_MACHINES))
     names: set[str] = set()
     for index, device in enumerate(topology.devices):
-        if device.name in names:
-            raise MachineError(
-                f"{place}.devices[{index}].name: {shown(device.name)} is given twice; rename it"
-            )
+        where = f"devices[{index}]"
+        bounds.append((f"{where}.node", device.node, -1, math.inf))
+        if not device.name or device.name in names:
+            why = "is given twice; rename it" if device.name else "is empty; give a name"
+            raise MachineError(f"{place}: {where}.name: {shown(device.name)} {why}")
         names.add(device.name)
     for index, link in enumerate(topology.links):
+        where = f"links[{index}]"
         for end in ("source", "target"):
             if getattr(link, end) not in names:
-                end_name = shown(getattr(link, end))
                 raise MachineError(
-                    f"{place}.links[{index}].{end}: {end_name} is not a device; name one of devices"
+                    f"{place}: {where}.{end}: {shown(getattr(link, end))} is not a device; name one of devices"
                 )
-    return topology
-
-
-def _checked(
-    mapping: Mapping[str, Any],
-    checks: Mapping[str, Check],
-    required: tuple[str, ...],
-    place: str,
-) -> dict[str, Any]:
-    missing = [name for name in required if name not in mapping]
-    if missing:
-        raise MachineError(f"{place}: {missing[0]} is missing; give it")
-    for name in mapping:
-        if name not in checks:
-            raise MachineError(
-                f"{place}: {shown(name)} is not a field; one of {', '.join(checks)}"
-            )
-    return {name: checks[name](value, f"{place}.{name}") for name, value in mapping.items()}
-
-
-def _wrong(value: Any, place: str, expected: str) -> MachineError:
-    return MachineError(f"{place}: {shown(value)} is not {expected}; write {expected}")
-
-
-def _mapping(value: Any, place: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping) or not all(type(key) is str for key in value):
-        raise _wrong(value, place, "a mapping with names as keys")
-    return dict(value)
-
-
-def _text(value: Any, place: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(value, place, "text")
-    return value
-
-
-def _name(value: Any, place: str) -> str:
-    if not _text(value, place):
-        raise MachineError(f"{place}: empty; give a name")
-    return str(value)
-
-
-def _whole(lowest: int | None, most: int | None = None) -> Check:
-    bounds = (
-        ""
-        if lowest is None
-        else f", {lowest} or more"
-        if most is None
-        else f", {lowest} to {most}"
-    )
-
-    def check(value: Any, place: str) -> int:
-        # JSON tells true from 1, so a truth value is no number.
-        if type(value) is not int or not (-math.inf if lowest is None else lowest) <= value <= (
-            most or math.inf
-        ):
-            raise _wrong(value, place, f"a whole number{bounds}")
-        return value
-
-    return check
-
-
-def _quantity(value: Any, place: str) -> float:
-    """Return a number, zero or more."""
-    # The usual slip: quotes make text of a number.
-    cure = ", without quotes" if isinstance(value, str) else ""
-    try:
-        number = math.nan if isinstance(value, (bool, str)) else float(value)
-    except (TypeError, OverflowError):
-        number = math.nan
-    if not (number >= 0 and math.isfinite(number)):
-        raise _wrong(value, place, f"a number, zero or more{cure}")
-    if number > LARGEST_QUANTITY:
-        raise _wrong(
-            value, place, f"a number up to {LARGEST_QUANTITY:g}, in bytes per second or seconds"
+        bounds += (
+            (f"{where}.count", link.count, 1, MOST_LINKS),
+            (f"{where}.bytes_per_second", link.bytes_per_second, 0, LARGEST_QUANTITY),
+            (f"{where}.latency_seconds", link.latency_seconds, 0, LARGEST_QUANTITY),
         )
-    return number
-
-
-def _or_none(check: Check) -> Check:
-    return lambda value, place: None if value is None else check(value, place)
-
-
-def _one_of(kind: type[Enum]) -> Check:
-    def check(value: Any, place: str) -> Enum:
-        words = [str(member.value) for member in kind]
-        if not isinstance(value, str) or value not in words:
+    for where, number, lowest, most in bounds:
+        if number is not None and not lowest <= number <= most:
             raise MachineError(
-                f"{place}: {shown(value)} is not known; one of {', '.join(words)}"
+                f"{place}: {where}: {shown(number)} is not a number from {lowest:g} to {most:g}; write one"
             )
-        return kind(value)
-
-    return check
-
-
-def _list_of(entry_check: Check) -> Check:
-    def check(value: Any, place: str) -> tuple[Any, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise _wrong(value, place, "a list")
-        return tuple(
-            entry_check(entry, f"{place}[{index}]") for index, entry in enumerate(value)
-        )
-
-    return check
-
-
-def _matrix(value: Any, place: str) -> dict[tuple[str, str], str]:
-    matrix: dict[tuple[str, str], str] = {}
-    for index, words in enumerate(_list_of(_list_of(_text))(value, place)):
-        if len(words) != 3:
-            raise _wrong(list(words), f"{place}[{index}]", "[from, to, label]")
-        if words[:2] in matrix:
-            raise MachineError(
-                f"{place}[{index}]: {words[0]} to {words[1]} is given twice; keep one"
-            )
-        matrix[words[:2]] = words[2]
-    return matrix
-
-
-def _built(
-    kind: Callable[..., Any], checks: Mapping[str, Check], required: tuple[str, ...]
-) -> Check:
-    return lambda value, place: kind(
-        **_checked(_mapping(value, place), checks, required, place)
-    )
-
-
-DEVICE: Mapping[str, Check] = {
-    "name": _name,
-    "kind": _one_of(DeviceKind),
-    "node": _whole(-1),
-    "bus_id": _text,
-    "numa_node": _or_none(_whole(None)),
-    "attributes": _mapping,
-}
-
-LINK: Mapping[str, Check] = {
-    "source": _name,
-    "target": _name,
-    "kind": _one_of(LinkKind),
-    "bytes_per_second": _or_none(_quantity),
-    "latency_seconds": _or_none(_quantity),
-    "count": _whole(1, MOST_LINKS),
-    "state": _one_of(LinkState),
-    "origin": _text,
-    "attributes": _mapping,
-}
-
-SOURCE_WARNING: Mapping[str, Check] = {
-    "kind": _name,
-    "text": _text,
-    "line": _or_none(_whole(0)),
-}
-
-TOPOLOGY: Mapping[str, Check] = {
-    "name": _text,
-    "devices": _list_of(_built(Device, DEVICE, ("name", "kind"))),
-    "links": _list_of(_built(Link, LINK, ("source", "target", "kind"))),
-    "topology_class": _one_of(TopologyClass),
-    "source": _text,
-    "warnings": _list_of(_built(SourceWarning, SOURCE_WARNING, ("kind", "text"))),
-    "facts": _mapping,
-    "matrix": _matrix,
-}
 
 
 CATALOG_FOLDER = Path(__file__).parent / "catalog"
@@ -340,24 +196,18 @@ def expand(plain: Mapping[str, Any], name: str) -> Topology:
             sources.append(plain[section]["source"])
             more, joined = build(count, **plain[section])
             devices, links = [*devices, *more], [*links, *joined]
-    nvlinks = dict.fromkeys((f"gpu{rank}" for rank in range(count)), 0)
-    for link in links:
-        if link.kind is LinkKind.NVLINK and link.source in nvlinks:
-            nvlinks[link.source] += link.count
+    shape = TopologyClass(plain["class"])
+    machine = Topology(name, tuple(devices), tuple(links), shape, f"catalog: {name}")
+    nvlinks = machine.link_counts(LinkKind.NVLINK)
     facts = {
         "description": plain["description"],
-        "gpu_count": count,
         "gpu_model": gpus["model"],
         "peer_access": gpus.get("peer_access", True),
         "omits": plain.get("omits", "nothing"),
         "sources": sources,
-        "nvlinks_per_gpu": list(nvlinks.values()),
-        "nvswitch_count": sum(device.kind is DeviceKind.NVSWITCH for device in devices),
-        "cpu_count": sum(device.kind is DeviceKind.CPU for device in devices),
-        "nic_count": 0,
+        "nvlinks_per_gpu": [nvlinks[gpu.name] for gpu in machine.gpus],
     }
-    shape = TopologyClass(plain["class"])
-    return Topology(name, tuple(devices), tuple(links), shape, f"catalog: {name}", facts=facts)
+    return replace(machine, facts=facts)
 
 
 def _cpus(count: int) -> list[Device]:

@@ -8,11 +8,13 @@ makes of them is the model's business.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
+from ccbench.documents import STRICT
 from ccbench.findings import SourceWarning
 
 
@@ -74,6 +76,8 @@ class Device:
     attributes: whatever else the source says (model, uuid, lanes, cores ...), plain JSON values.
     """
 
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
     name: str
     kind: DeviceKind
     node: int = 0
@@ -95,6 +99,8 @@ class Link:
     latency_seconds: of one hop; None where the source does not say.
     origin: where the numbers come from (a file's own words, a datasheet, a constant of the catalog).
     """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     source: str
     target: str
@@ -132,6 +138,8 @@ class Topology:
         where the source prints one.
     """
 
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
     name: str
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
@@ -155,9 +163,23 @@ class Topology:
         """Names of the accelerators' products, each once; those without a name count for nothing."""
         return tuple(dict.fromkeys(gpu.model for gpu in self.gpus if gpu.model))
 
-    def device(self, name: str) -> Device:
-        """The device called ``name``; KeyError when there is none."""
-        for device in self.devices:
-            if device.name == name:
-                return device
-        raise KeyError(name)
+    @property
+    def by_name(self) -> Mapping[str, Device]:
+        """Each device by its name, made anew at each use."""
+        return {device.name: device for device in self.devices}
+
+    @property
+    def stated_nvlinks(self) -> Mapping[str, int | None] | None:
+        """NVLinks that are up by GPU, None for a GPU of which the source does not say; None where it counts none."""
+        stated = self.facts.get("nvlinks_per_gpu")
+        if not isinstance(stated, list) or len(stated) != len(self.gpus):
+            return None
+        return dict(zip((gpu.name for gpu in self.gpus), stated, strict=True))
+
+    def link_counts(self, kind: LinkKind, state: LinkState = LinkState.UP) -> Counter[str]:
+        """Links of this kind and state in the graph, by the device that they lead from."""
+        counts: Counter[str] = Counter()
+        for link in self.links:
+            if link.kind is kind and link.state is state:
+                counts[link.source] += link.count
+        return counts

@@ -38,40 +38,32 @@ def hidden_tree(topology: Topology, gpus: Sequence[Device]) -> Finding | None:
     """
     if not gpus or "hypervisor" in topology.facts:
         return None
-    devices = {device.name: device for device in topology.devices}
+    devices, names = topology.by_name, {gpu.name for gpu in gpus}
     pcie = [link for link in topology.links if link.kind is LinkKind.PCIE]
-    names = {gpu.name for gpu in gpus}
-    upper = [devices[link.target] for link in pcie if link.source in names]
+    above = [link for link in pcie if link.source in names]
+    upper = [devices[link.target] for link in above]
     bridges = [device for device in upper if device.kind is DeviceKind.PCIE_SWITCH]
-    vendors = {str(device.attributes.get("vendor", "")).lower() for device in bridges}
+    vendors = set(map(_vendor, bridges))
     if bridges and not vendors <= VIRTUAL_VENDORS.keys():
         return None
     signs = [
         f"the bridges above GPUs are {VIRTUAL_VENDORS[vendor]}'s" for vendor in sorted(vendors)
     ]
-    own = [str(gpu.attributes.get("vendor", "")).lower() == _INTEL for gpu in gpus]
-    if not any(own) and all(gpu.bus_id.split(":")[1:2] == ["00"] for gpu in gpus):
+    in_processor = any(_vendor(gpu) == _INTEL for gpu in gpus)
+    if not in_processor and all(gpu.bus_id.split(":")[1:2] == ["00"] for gpu in gpus):
         signs.append("every GPU is on bus 00, a processor's own")
-    others = {
-        str(device.attributes.get("vendor", "")).lower() for device in topology.devices
-    } - vendors
+    others = set(map(_vendor, topology.devices)) - vendors
     signs += [
         f"there are {VIRTUAL_VENDORS[vendor]} devices"
         for vendor in sorted(others & VIRTUAL_VENDORS.keys())
     ]
-    above = [link for link in pcie if link.source in names]
-    weak = [
-        word
-        for word, is_sign in (
-            ("no bridge is above them", above and not bridges),
-            ("the NUMA node is -1", all(gpu.numa_node == -1 for gpu in gpus)),
-            (
-                "no link has a speed or width",
-                above and all(link.bytes_per_second is None for link in above),
-            ),
-        )
-        if is_sign
-    ]
+    rateless = above and all(link.bytes_per_second is None for link in above)
+    weak_signs = {
+        "no bridge is above them": above and not bridges,
+        "the NUMA node is -1": all(gpu.numa_node == -1 for gpu in gpus),
+        "no link has a speed or width": rateless,
+    }
+    weak = [words for words, is_so in weak_signs.items() if is_so]
     # Without all three a file may only be written by hand, or of a tool that prints no rates.
     if not signs and (len(weak) < 3 or len(gpus) < 2):
         return None
@@ -83,6 +75,10 @@ def hidden_tree(topology: Topology, gpus: Sequence[Device]) -> Finding | None:
         "peer access and which NIC is near which GPU are then the hypervisor's matter (ACS, ATS); give "
         "NCCL the provider's NCCL_TOPO_FILE",
     )
+
+
+def _vendor(device: Device) -> str:
+    return str(device.attributes.get("vendor", "")).lower()
 
 
 def near_nics(

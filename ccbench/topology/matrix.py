@@ -10,8 +10,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain, permutations
 
-from ccbench.topology.classes import connected_groups
+from ccbench.topology.classes import connected_groups, peers_of
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 
 _DIRECT: Mapping[LinkKind, str] = {
@@ -19,8 +20,6 @@ _DIRECT: Mapping[LinkKind, str] = {
     LinkKind.HCCS: "HCCS",
     LinkKind.C2C: "C2C",
 }
-# A path is chosen by what it passes, worst first: network, other processors, processors, switches.
-_Cost = tuple[int, int, int, int]
 NO_PATH = "-"
 """Not there: in a graph that is all there is, nothing joins the two."""
 
@@ -73,7 +72,7 @@ def path_labels(
                     paths.labels_from(source.name) if row_labels is None else row_labels
                 )
                 label = paths.direct(*pair)
-                if not label and not paths.is_unseen(*pair):
+                if not label and not paths.is_any(LinkState.NOT_VISIBLE, *pair):
                     label = row_labels.get(target.name) or paths.by_a_peer(*pair)
                 labels[pair] = label or paths.absent(*pair)
     return labels
@@ -84,138 +83,113 @@ def is_counted(link: Link) -> bool:
     return link.attributes.get("count_known") is not False
 
 
-def _adrift(topology: Topology) -> set[str]:
-    """GPUs with NVLinks whose far ends the source does not say, or wrongly: each other, for all one knows.
-
-    Links to a GPU that the source names and leaves out do not count: their far end is known.
-    """
-    adrift = {gpu.name for gpu in topology.gpus if gpu.attributes.get("nvlinks_up_unknown_end")}
-    stated = topology.facts.get("nvlinks_per_gpu")
-    wrong = any(warning.kind == "self_link" for warning in topology.warnings)
-    if wrong and isinstance(stated, list) and len(stated) == len(topology.gpus):
-        placed: Counter[str] = Counter()
-        for link in topology.links:
-            placed[link.source] += link.count if link.kind is LinkKind.NVLINK else 0
-        numbers = zip(topology.gpus, stated, strict=True)
-        adrift |= {
-            gpu.name
-            for gpu, count in numbers
-            if isinstance(count, int) and count > placed[gpu.name]
-        }
-    return adrift
-
-
 class _Paths:
     """Paths of one graph, without NVLinks and the like: those are only looked at between neighbours."""
 
     def __init__(self, topology: Topology) -> None:
-        self._devices = {device.name: device for device in topology.devices}
-        self._edges: dict[str, list[str]] = {}
+        self._devices = topology.by_name
+        self._edges: dict[str, list[str]] = {name: [] for name in self._devices}
         self._nvlinks: Counter[tuple[str, str]] = Counter()
-        self._to_switches: dict[str, Counter[str]] = {}
         self._named: dict[tuple[str, str], str] = {}
-        self._uncounted: set[str] = set()
-        self._cut: set[str] = set()
-        self._is_damaged = any(warning.kind in _DAMAGE for warning in topology.warnings)
-        # Every machine has a host that joins its devices; only a plain graph, told by nobody, may have none.
-        self._has_host = bool(topology.source) or any(
-            device.kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH)
-            for device in topology.devices
-        )
-        self._has_host |= topology.facts.get("omits", "nothing") != "nothing"
-        self._linked: set[str] = set()
-        self._down: set[tuple[str, str]] = set()
-        self._unseen: set[tuple[str, str]] = set()
-        self._adrift = _adrift(topology)
-        joined: dict[str, set[str]] = {
-            device.name: set() for device in topology.of_kind(DeviceKind.NVSWITCH)
+        self._instead: dict[str, str] = {}
+        self._pairs: dict[LinkState, set[tuple[str, str]]] = {
+            state: set() for state in LinkState
         }
         for link in topology.links:
-            if link.state is LinkState.DOWN:
-                self._down.add((link.source, link.target))
-            elif link.state is LinkState.NOT_VISIBLE:
-                self._unseen.add((link.source, link.target))
+            pair = (link.source, link.target)
+            self._pairs[link.state].add(pair)
+            if link.state is not LinkState.UP:
+                continue
+            if link.kind in _DIRECT:
+                self._named[pair] = _DIRECT[link.kind]
+            elif link.kind is not LinkKind.NVLINK:
+                self._edges[link.source].append(link.target)
             else:
-                self._linked |= {link.source, link.target}
-                if link.source in self._devices and link.target in self._devices:
-                    source, target = self._devices[link.source], self._devices[link.target]
-                    if link.kind is LinkKind.NVLINK:
-                        if link.attributes.get("list_cut") is True:
-                            self._cut.add(link.source)
-                        if not is_counted(link):
-                            self._uncounted.add(link.source)
-                        if (
-                            source.kind is DeviceKind.NVSWITCH
-                            and target.kind is DeviceKind.NVSWITCH
-                        ):
-                            joined[link.source].add(link.target)
-                        elif target.kind is DeviceKind.NVSWITCH:
-                            self._to_switches.setdefault(link.source, Counter())[
-                                link.target
-                            ] += link.count
-                        else:
-                            self._nvlinks[(link.source, link.target)] += link.count
-                    elif link.kind in _DIRECT:
-                        self._named[(link.source, link.target)] = _DIRECT[link.kind]
-                    else:
-                        self._edges.setdefault(link.source, []).append(link.target)
+                self._nvlinks[pair] += link.count
+                if link.attributes.get("list_cut") is True:
+                    self._instead[link.source] = NOT_VISIBLE
+                elif not is_counted(link):
+                    self._instead.setdefault(link.source, UNCOUNTED)
         # Switches that are joined among themselves are one plane, as the two boards of a DGX-2 are.
-        planes = enumerate(connected_groups(joined))
-        self._plane = {switch: number for number, group in planes for switch in group}
+        switches = [switch.name for switch in topology.of_kind(DeviceKind.NVSWITCH)]
+        planes = enumerate(connected_groups(peers_of(switches, self._nvlinks)))
+        plane = {switch: number for number, group in planes for switch in group}
+        self._to_planes: dict[str, Counter[int]] = {name: Counter() for name in self._devices}
+        for (source, target), count in self._nvlinks.items():
+            if target in plane:
+                self._to_planes[source][plane[target]] += count
+        outside = [name for name in self._devices if not self._is_a(DeviceKind.GPU, name)]
+        ways = [(name, end) for name, ends in self._edges.items() for end in ends]
+        self._networks = list(map(frozenset, connected_groups(peers_of(outside, ways))))
+        # Every machine has a host that joins its devices; only a plain graph, told by nobody, may have none.
+        hosts = (DeviceKind.CPU, DeviceKind.PCIE_SWITCH)
+        self._has_host = (
+            bool(topology.source)
+            or any(device.kind in hosts for device in topology.devices)
+            or topology.facts.get("omits", "nothing") != "nothing"
+        )
+        self._is_damaged = any(warning.kind in _DAMAGE for warning in topology.warnings)
+        self._ends = {state: set(chain(*pairs)) for state, pairs in self._pairs.items()}
+        # GPUs with NVLinks whose far ends the source does not say, or wrongly: each other, for all one knows.
+        # Links to a GPU that the source names and leaves out do not count: their far end is known.
+        adrift = [
+            gpu.name for gpu in topology.gpus if gpu.attributes.get("nvlinks_up_unknown_end")
+        ]
+        if any(warning.kind == "self_link" for warning in topology.warnings):
+            placed: Counter[str] = Counter()
+            for state in LinkState:
+                placed += topology.link_counts(LinkKind.NVLINK, state)
+            stated = topology.stated_nvlinks or {}
+            adrift += [gpu for gpu, count in stated.items() if (count or 0) > placed[gpu]]
+        self._pairs[LinkState.NOT_VISIBLE] |= set(permutations(adrift, 2))
+
+    def _is_a(self, kind: DeviceKind, name: str) -> bool:
+        return self._devices[name].kind is kind
 
     def direct(self, source: str, target: str) -> str:
         """NV# and the like for two devices that are joined by such links, else nothing."""
-        count, ends = self._nvlinks[(source, target)], {source}
+        count, ends = self._nvlinks[source, target], [source]
+        mine, yours = self._to_planes[source], self._to_planes[target]
+        if not count and mine.keys() & yours.keys():
+            count, ends = min(mine.total(), yours.total()), [source, target]
         if not count:
-            mine, yours = self._to_switches.get(source), self._to_switches.get(target)
-            if (
-                mine
-                and yours
-                and {self._plane[switch] for switch in mine}
-                & {self._plane[your] for your in yours}
-            ):
-                count, ends = min(sum(mine.values()), sum(yours.values())), {source, target}
-        if count and ends & self._cut:
-            return NOT_VISIBLE
-        if count and ends & self._uncounted:
-            return UNCOUNTED
-        return f"NV{count}" if count else self._named.get((source, target), "")
+            return self._named.get((source, target), "")
+        instead = {self._instead[end] for end in ends if end in self._instead}
+        return min(instead, default=f"NV{count}")  # "?" comes before "NVL"
 
-    def is_unseen(self, source: str, target: str) -> bool:
-        """Return True if there is, or may be, a link of which nobody could see if it is up."""
-        seen_whole = not {source, target} <= self._adrift
-        return (
-            not seen_whole
-            or (source, target) in self._unseen
-            or (target, source) in self._unseen
-        )
+    def is_any(self, state: LinkState, source: str, target: str) -> bool:
+        """Return True if a link between the two is of this state, one way or the other."""
+        return not self._pairs[state].isdisjoint([(source, target), (target, source)])
 
     def by_a_peer(self, source: str, target: str) -> str:
         """PXN for a GPU and the NIC on a GPU that it is directly linked to, in one machine; else nothing."""
         ends = {self._devices[name].kind: name for name in (source, target)}
         if set(ends) != {DeviceKind.GPU, DeviceKind.NIC} or not self._is_inside(source, target):
             return ""
-        gpu, nic = ends[DeviceKind.GPU], ends[DeviceKind.NIC]
         peers = (
-            name
-            for name in self._edges.get(nic, ())
-            if self._devices[name].kind is DeviceKind.GPU
+            end for end in self._edges[ends[DeviceKind.NIC]] if self._is_a(DeviceKind.GPU, end)
         )
-        return BY_A_PEER if any(self.direct(gpu, peer) for peer in peers) else ""
+        return (
+            BY_A_PEER if any(self.direct(ends[DeviceKind.GPU], peer) for peer in peers) else ""
+        )
 
     def absent(self, first: str, second: str) -> str:
         """Return the label of two devices without a path, which a source may have failed to show."""
-        if self.is_unseen(first, second):
+        if self.is_any(LinkState.NOT_VISIBLE, first, second):
             return NOT_VISIBLE
-        if (first, second) in self._down or (second, first) in self._down:
+        if self.is_any(LinkState.DOWN, first, second):
             return DOWN
         if self._is_damaged:
             return NOT_VISIBLE
-        unlinked = {first, second} - self._linked
-        if unlinked & {end for pair in self._unseen for end in pair}:
+        unlinked = {first, second} - self._ends[LinkState.UP]
+        if unlinked & self._ends[LinkState.NOT_VISIBLE]:
             return NOT_VISIBLE
         if unlinked:  # such as a GPU whose links to the NVSwitches are all down
-            return DOWN if unlinked <= {source for source, _ in self._down} else NOT_VISIBLE
+            return (
+                DOWN
+                if unlinked <= {source for source, _ in self._pairs[LinkState.DOWN]}
+                else NOT_VISIBLE
+            )
         return NOT_VISIBLE if self._has_host and self._is_inside(first, second) else NO_PATH
 
     def _is_inside(self, first: str, second: str) -> bool:
@@ -223,51 +197,42 @@ class _Paths:
 
     def labels_from(self, start: str) -> dict[str, str]:
         """The label of the best path from ``start`` to every GPU and NIC it leads to."""
-        best: dict[str, _Cost] = {start: (0, 0, 0, 0)}
-        through: dict[str, tuple[str, ...]] = {start: (start,)}
-        waiting: list[tuple[_Cost, str]] = [((0, 0, 0, 0), start)]
-        labels = {}
+        ends = (DeviceKind.GPU, DeviceKind.NIC)
+        # The fewest processors count, then the fewest switches; nothing passes through a GPU or a NIC.
+        best: dict[str, tuple[int, int]] = {start: (0, 0)}
+        waiting = [((0, 0), start)]
         while waiting:
             cost, name = heapq.heappop(waiting)
-            if cost > best[name]:
+            if cost > best[name] or (name != start and self._devices[name].kind in ends):
                 continue
-            device = self._devices[name]
-            if name != start and device.kind in (DeviceKind.GPU, DeviceKind.NIC):
-                devices = [self._devices[passed] for passed in through[name]]
-                kinds = Counter(passed.kind for passed in devices[1:-1])
-                if devices[0].node != devices[-1].node:
-                    labels[name] = "NET"
-                elif kinds[DeviceKind.CPU] > 1 and not kinds[DeviceKind.NETWORK_SWITCH]:
-                    labels[name] = "SYS"
-                elif kinds[DeviceKind.CPU] == 1 and not kinds[DeviceKind.NETWORK_SWITCH]:
-                    bridges = {
-                        str(devices[end].attributes.get("host_bridge") or "") for end in (0, -1)
-                    }
-                    labels[name] = "NODE" if len(bridges) == 2 and "" not in bridges else "PHB"
-                elif not kinds[
-                    DeviceKind.NETWORK_SWITCH
-                ]:  # else the path leaves the machine it ends in
-                    labels[name] = "PXB" if kinds[DeviceKind.PCIE_SWITCH] > 1 else "PIX"
-            if name != start and device.kind is DeviceKind.GPU:
-                continue  # nothing passes through a GPU
-            for target in self._edges.get(name, ()):
+            for target in self._edges[name]:
                 kind = self._devices[target].kind
-                if device.kind is DeviceKind.NIC and name != start:
-                    # A path that has come to a NIC does not leave it again on the side it came from.
-                    outside = {DeviceKind.NETWORK_SWITCH, DeviceKind.NIC}
-                    if (
-                        self._devices[through[name][-2]].kind not in outside
-                        and kind not in outside
-                    ):
-                        continue
-                network, processors, switches, hops = cost
                 further = (
-                    network + (kind is DeviceKind.NETWORK_SWITCH),
-                    processors + (kind is DeviceKind.CPU),
-                    switches + (kind is DeviceKind.PCIE_SWITCH),
-                    hops + 1,
+                    cost[0] + (kind is DeviceKind.CPU),
+                    cost[1] + (kind is DeviceKind.PCIE_SWITCH),
                 )
-                if target not in best or further < best[target]:
-                    best[target], through[target] = further, (*through[name], target)
+                is_near = kind is not DeviceKind.NETWORK_SWITCH
+                if is_near and (target not in best or further < best[target]):
+                    best[target] = further
                     heapq.heappush(waiting, (further, target))
+        near = {start, *self._edges[start]}
+        reached = frozenset().union(*(group for group in self._networks if group & near))
+        labels = {}
+        for name, device in self._devices.items():
+            if device.kind not in ends:
+                continue
+            if not self._is_inside(start, name):
+                if not reached.isdisjoint([name, *self._edges[name]]):
+                    labels[name] = "NET"
+            elif name in best:
+                processors, switches = best[name]
+                bridges = {
+                    self._devices[end].attributes.get("host_bridge") for end in (start, name)
+                }
+                if processors > 1:
+                    labels[name] = "SYS"
+                elif processors:
+                    labels[name] = "NODE" if len(bridges) == 2 and all(bridges) else "PHB"
+                else:
+                    labels[name] = "PXB" if switches > 1 else "PIX"
         return labels

@@ -93,88 +93,56 @@ def _global_links(
         yield replace(far.between(*names), attributes={HOPS: 3})
 
 
-def _dragonfly(
-    name: str,
-    sizes: dict[str, int],
-    wire: Wire,
-    local: Wire | None,
-    far: Wire | None,
+def dragonfly(
+    groups: int, routers: int, hosts: int, global_links: int, wire: Wire, spines: int = 0
 ) -> Fabric:
-    """The fabric of these sizes; wires within and between groups are like ``wire`` where none is given.
+    """Groups of ``routers`` routers, all joined, each with ``hosts`` ranks and ``global_links``.
 
-    Without spines the routers of a group are joined to each other and have the global links (dragonfly), with
-    them every leaf is joined to every spine, and those have the global links (dragonfly+).
+    Port k of a group (router k // global_links) leads to the group k + 1 further on; ports are used in
+    rounds of one link to every other group. Routes are minimal: at most one local link, one global one, one
+    local one. With spines it is a dragonfly+, see there. Raises MachineError.
     """
+    name = "dragonfly+" if spines else "dragonfly"
+    sizes = {"groups": groups, "routers": routers, "hosts": hosts, "global_links": global_links}
     for label, value in sizes.items():
         whole(label, value)
-    local, far = local or wire, far or wire
-    groups, hosts, global_links = sizes["groups"], sizes["hosts"], sizes["global_links"]
-    leaves, spines = sizes.get("routers") or sizes["leaves"], sizes.get("spines", 0)
-    ports = (spines or leaves) * global_links
+    ports = (spines or routers) * global_links
     copies = ports // (groups - 1) if groups > 1 else 0
     if groups > 1 and copies < 1:
         raise MachineError(
             f"{name}: {ports} global links of a group do not reach {groups - 1} other groups; give it more"
         )
     used = copies * (groups - 1)
-    ranks = groups * leaves * hosts
-    inside = leaves * (2 * spines or leaves - 1)
-    check_size(name, ranks + groups * (leaves + spines), 2 * ranks + groups * (inside + used))
+    ranks = groups * routers * hosts
+    inside = routers * (2 * spines or routers - 1)
+    check_size(name, ranks + groups * (routers + spines), 2 * ranks + groups * (inside + used))
     word, gate = ("leaf", "spine") if spines else ("router", "router")
     gpus = tuple(map(gpu, range(ranks)))
     switches, tops, links = [], [], list[Link]()
     for group in range(groups):
-        lower = [switch(f"group{group}.{word}{place}") for place in range(leaves)]
+        lower = [switch(f"group{group}.{word}{place}") for place in range(routers)]
         upper = [switch(f"group{group}.spine{place}") for place in range(spines)]
-        for place, leaf in enumerate(lower):
-            first = (group * leaves + place) * hosts
+        for place, router in enumerate(lower):
+            first = (group * routers + place) * hosts
             for rank in gpus[first : first + hosts]:
-                links += wire.between(rank.name, leaf.name).both_ways()
+                links += wire.between(rank.name, router.name).both_ways()
             for peer in upper or lower[:place]:
-                links += local.between(leaf.name, peer.name).both_ways()
+                links += wire.between(router.name, peer.name).both_ways()
         switches += lower
         tops += upper
-    links += _global_links(groups, copies, global_links, far, gate)
+    links += _global_links(groups, copies, global_links, wire, gate)
     levels = [LevelCut("rank", 1, wire.bytes_per_second, ranks)]
     if groups > 1:
-        levels.append(LevelCut("group", ranks // groups, used * far.bytes_per_second, groups))
+        levels.append(LevelCut("group", ranks // groups, used * wire.bytes_per_second, groups))
     devices = (*gpus, *switches, *tops)
     return Fabric(Topology(name, devices, tuple(links)), tuple(levels))
 
 
-def dragonfly(
-    groups: int,
-    routers: int,
-    hosts: int,
-    global_links: int,
-    wire: Wire,
-    local: Wire | None = None,
-    far: Wire | None = None,
-) -> Fabric:
-    """Groups of ``routers`` routers, all joined, each with ``hosts`` ranks and ``global_links``.
-
-    Port k of a group (router k // global_links) leads to the group k + 1 further on; ports are used in
-    rounds of one link to every other group. Routes are minimal: at most one local link, one global one, one
-    local one. local, far: wires within and between groups, like ``wire`` by default. Raises MachineError.
-    """
-    sizes = {"groups": groups, "routers": routers, "hosts": hosts, "global_links": global_links}
-    return _dragonfly("dragonfly", sizes, wire, local, far)
-
-
 def dragonfly_plus(
-    groups: int,
-    leaves: int,
-    spines: int,
-    hosts: int,
-    global_links: int,
-    wire: Wire,
-    local: Wire | None = None,
-    far: Wire | None = None,
+    groups: int, leaves: int, spines: int, hosts: int, global_links: int, wire: Wire
 ) -> Fabric:
     """Groups of leaves with ``hosts`` ranks each, every leaf on every spine, ``global_links`` per spine.
 
     Global ports as in ``dragonfly`` (spine k // global_links). Raises MachineError.
     """
-    sizes = {"groups": groups, "leaves": leaves, "spines": spines, "hosts": hosts}
-    sizes["global_links"] = global_links
-    return _dragonfly("dragonfly+", sizes, wire, local, far)
+    return dragonfly(groups, leaves, hosts, global_links, wire, whole("spines", spines))

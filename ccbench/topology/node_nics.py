@@ -115,13 +115,9 @@ AS_IWARP = (
 
 def parse_network(text: str) -> Network:
     """``ib-ndr-400x8``: eight InfiniBand NDR NICs of 400 Gb/s per node. Raises MachineError."""
-    match = _TEXT.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
-    if (
-        match is None
-        and isinstance(text, str)
-        and _TEXT.fullmatch(text.lower())
-        and len(text) <= _LONGEST
-    ):
+    spelled = text if isinstance(text, str) and len(text) <= _LONGEST else ""
+    match = _TEXT.fullmatch(spelled)
+    if match is None and _TEXT.fullmatch(spelled.lower()):
         raise MachineError(
             f"network: {shown(text)} is read in lower case only; write {text.lower()}"
         )
@@ -194,19 +190,17 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     warnings.append(SourceWarning("assumed", text))
     attributes = {"bytes_per_second": network.bytes_per_second, "place": ASSUMED}
     taken = {device.name for device in devices}
-    names = (
-        name for name in (f"nic{number}" for number in itertools.count()) if name not in taken
-    )
+    free = (name for name in map("nic{}".format, itertools.count()) if name not in taken)
     gpus = [gpu.name for gpu in machine.gpus]
-    for port, name in zip(range(ports), names, strict=False):
+    for port, name in zip(range(ports), free, strict=False):
         devices.append(
             Device(name, DeviceKind.NIC, machine.gpus[0].node, attributes=attributes)
         )
         # The GPUs that the port serves; with more ports than GPUs the one whose port it is.
         served = [gpu for index, gpu in enumerate(gpus) if index * ports // len(gpus) == port]
         served = [gpus[port * len(gpus) // ports]] if ports > len(gpus) else served
-        for place in _places(served, upwards, processors):
-            links += replace(link, source=place, target=name).both_ways()
+        for above in _places(served, upwards, processors):
+            links += replace(link, source=above, target=name).both_ways()
     # The words that the source has for the paths that stay. The new NICs are in no print, so the fact that
     # says that only printed words count is given up; what the source does not show stays unknown.
     words = {pair: label for pair, label in machine.matrix.items() if not old & set(pair)}
@@ -232,13 +226,14 @@ def _upwards(machine: Topology) -> dict[str, Link]:
 
     A GPU hangs on what it is linked to first, whether a processor is shown above that or not.
     """
-    kinds = {device.name: device.kind for device in machine.devices}
+    devices = machine.by_name
     hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)
-    up = [link for link in machine.links if link.carries and kinds.get(link.target) in hosts]
-    of_switches = (link for link in up if kinds.get(link.source) is DeviceKind.PCIE_SWITCH)
-    return towards_processors(machine, of_switches) | {
-        link.source: link for link in reversed(up) if kinds.get(link.source) is DeviceKind.GPU
-    }
+    up: dict[DeviceKind, list[Link]] = {kind: [] for kind in DeviceKind}
+    for link in machine.links:
+        if link.carries and devices[link.target].kind in hosts:
+            up[devices[link.source].kind].append(link)
+    of_gpus = {link.source: link for link in reversed(up[DeviceKind.GPU])}
+    return towards_processors(machine, up[DeviceKind.PCIE_SWITCH]) | of_gpus
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -263,7 +258,7 @@ def _rated(machine: Topology, network: Network) -> Topology:
     own_rates: dict[str, float] = {}
     for nic in machine.of_kind(DeviceKind.NIC):
         rates = (nic.attributes.get(name) for name in _RATES)
-        own = next((float(rate) for rate in rates if isinstance(rate, (int, float))), rate)
+        own = next((own for own in rates if isinstance(own, (int, float))), rate)
         # Rates that differ by less are the same number, written with more or fewer digits.
         if not math.isclose(own, rate, rel_tol=0.01):
             own_rates[nic.name] = own
@@ -320,7 +315,7 @@ def towards_processors(machine: Topology, links: Iterable[Link]) -> dict[str, Li
 
 def check_rates(machine: Topology) -> None:
     """MachineError naming the links without a rate: routes of a cluster are chosen by rates."""
-    kinds = {device.name: device.kind for device in machine.devices}
+    devices = machine.by_name
     lacking = [
         link
         for link in machine.links
@@ -328,15 +323,14 @@ def check_rates(machine: Topology) -> None:
     ]
     if not lacking:
         return
-    groups: Counter[tuple[object, ...]] = Counter()
-    first: dict[tuple[object, ...], Link] = {}
+    groups: dict[tuple[object, ...], list[Link]] = {}
     for link in lacking:
-        key = (link.kind, frozenset((kinds.get(link.source), kinds.get(link.target))))
-        groups[key] += 1
-        first.setdefault(key, link)
+        ends = frozenset(devices[end].kind for end in (link.source, link.target))
+        groups.setdefault((link.kind, ends), []).append(link)
     named = [
-        f"{groups[key]} {link.kind.value} ({link.source} -> {link.target}{' ...' if groups[key] > 1 else ''})"
-        for key, link in first.items()
+        f"{len(links)} {links[0].kind.value} ({links[0].source} -> {links[0].target}"
+        f"{' ...' if len(links) > 1 else ''})"
+        for links in groups.values()
     ]
     listed = ", ".join(named[:_MOST_NAMED]) + (", ..." if len(named) > _MOST_NAMED else "")
     raise MachineError(

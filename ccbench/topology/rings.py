@@ -1,8 +1,7 @@
 """Ring orders for a group of GPUs, taken from the links between them.
 
 Behind a switch any order will do. On direct links, rings are cycles through all GPUs that share no link; each
-is run both ways round, so that a cycle of k rings uses 2k directed links of every GPU. What a result does
-not use, and why, stands in its ``note``.
+is run both ways round, so that a cycle of k rings uses 2k directed links of every GPU.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from ccbench.errors import MachineError
-from ccbench.topology.classes import connected_groups
+from ccbench.topology.classes import connected_groups, peers_of
 from ccbench.topology.fabrics import striped
 from ccbench.topology.graph import DeviceKind, LinkKind, Topology
 
@@ -27,28 +28,16 @@ Counts = list[list[int]]
 
 
 @dataclass(frozen=True)
-class Ring:
-    """GPUs in the order in which data travel, from the last back to the first; ``lanes`` rings like it.
-
-    A lane is one physical link out of every GPU and one into it.
-    """
-
-    order: tuple[str, ...]
-    lanes: int = 1
-
-
-@dataclass(frozen=True)
 class RingPlan:
-    """Rings that can run at the same time.
+    """Rings that can run at the same time, each over one physical link out of every GPU and one into it.
 
-    method: switch, decomposition, search, or fallback. used: part of the physical links between the group's
-    GPUs (to the switch, where there is one) that the rings use. note: what is left, and why.
+    method: switch, direct (over links between the GPUs), or fallback: none joins them, so rank order over
+    whatever else does. orders: GPUs in the order in which data travel, from the last back to the first; one
+    over k links of every GPU comes k times.
     """
 
-    rings: tuple[Ring, ...]
     method: str
-    used: Fraction
-    note: str = ""
+    orders: tuple[tuple[str, ...], ...]
 
 
 def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> RingPlan:
@@ -59,58 +48,32 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
     group = _group(topology, participants)
     lanes = _switch_lanes(topology, group)
     if lanes:
-        return RingPlan(
-            (Ring(group, lanes),), "switch", Fraction(1), "any order is as good behind a switch"
-        )
+        return RingPlan("switch", (group,) * lanes)
     index = {name: position for position, name in enumerate(group)}
-    one_way = [[0] * len(group) for _ in group]
+    one_way = np.zeros((len(group), len(group)), dtype=int)
     for link in topology.links:
-        is_fast = link.kind in FAST_KINDS and link.carries
         if (
-            is_fast
-            and link.source != link.target
+            link.kind in FAST_KINDS
+            and link.carries
             and {link.source, link.target} <= index.keys()
         ):
-            one_way[index[link.source]][index[link.target]] += link.count
+            one_way[index[link.source], index[link.target]] += link.count
+    np.fill_diagonal(one_way, 0)
     # A ring is run both ways, so only what is there in both directions counts.
-    size = range(len(group))
-    counts = [[min(one_way[a][b], one_way[b][a]) for b in size] for a in size]
+    counts: Counts = np.minimum(one_way, one_way.T).tolist()
+    orders: tuple[tuple[str, ...], ...]
     if len(group) == 2:
-        lanes = min(counts[0][1], counts[1][0])
-        return (
-            RingPlan((Ring(group, lanes),), "decomposition", Fraction(1))
-            if lanes
-            else _fallback(group)
-        )
-    between = {counts[a][b] for a in size for b in size if a != b}
-    bundle = between.pop() if len(between) == 1 else 0
-    if bundle and (len(group) % 2 or bundle == 1):
-        cycles, method = walecki(len(group)) * bundle, "decomposition"
+        orders = (group,) * counts[0][1]
     else:
-        # Of an even full mesh with bundles, a search may also place the matching that Walecki leaves over.
-        cycles, method = max(_packed(counts), walecki(len(group)) * bundle, key=len), "search"
-    if not cycles:
-        return _fallback(group)
-    # Each cycle is run both ways round.
-    orders: Counter[tuple[str, ...]] = Counter()
-    for cycle in cycles:
-        for order in (cycle, (cycle[0], *cycle[:0:-1])):
-            orders[tuple(group[index] for index in order)] += 1
-    used = Fraction(2 * len(cycles) * len(group), sum(map(sum, counts)))
-    left = 1 - used
-    note = (
-        f"{left.numerator}/{left.denominator} of the links fit into no further ring"
-        if left
-        else ""
-    )
-    return RingPlan(
-        tuple(Ring(order, number) for order, number in orders.items()), method, used, note
-    )
-
-
-def _fallback(group: tuple[str, ...]) -> RingPlan:
-    note = "no ring of direct links joins these GPUs: rank order over PCIe or whatever else joins them"
-    return RingPlan((Ring(group),), "fallback", Fraction(0), note)
+        between = {count for row, near in enumerate(counts) for count in near[:row]}
+        cycles = walecki(len(counts)) * (between.pop() if len(between) == 1 else 0)
+        if len(cycles) < min(map(sum, counts)) // 2:
+            # Of an even full mesh with bundles, a search may also place the matching that Walecki leaves over.
+            cycles = max(_packed(counts), cycles, key=len)
+        # Each cycle is run both ways round.
+        alike = Counter(way for cycle in cycles for way in (cycle, (cycle[0], *cycle[:0:-1])))
+        orders = tuple(tuple(group[place] for place in way) for way in alike.elements())
+    return RingPlan("direct", orders) if orders else RingPlan("fallback", (group,))
 
 
 def _group(topology: Topology, participants: Sequence[str] | None) -> tuple[str, ...]:
@@ -178,57 +141,39 @@ def _packed(counts: Counts) -> list[tuple[int, ...]]:
     most = min(sum(row) for row in counts) // 2
     residual = [list(row) for row in counts]
     best: list[tuple[int, ...]] = []
-    steps = [MOST_STEPS]
+    steps = MOST_STEPS
+
+    def take(cycle: tuple[int, ...], change: int) -> None:
+        for a, b in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+            residual[a][b] += change
+            residual[b][a] += change
+
+    def cycles(path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Cycles that begin so, over links that are left, those with most links left first."""
+        nonlocal steps
+        here = residual[path[-1]]
+        # Each cycle is met in both directions; the one that begins with the lower neighbour counts.
+        if len(path) == len(counts) and here[0] > 0 and path[1] < path[-1]:
+            yield path
+        nearest = [place for place, left in enumerate(here) if left > 0 and place not in path]
+        for vertex in sorted(nearest, key=lambda place: (here[place], place), reverse=True):
+            steps -= 1
+            if steps >= 0:
+                yield from cycles((*path, vertex))
 
     def pack(packed: list[tuple[int, ...]]) -> bool:
         nonlocal best
-        if len(packed) > len(best):
-            best = list(packed)
-        if len(best) >= most:
-            return True
-        for cycle in _cycles(residual, steps):
-            _take(residual, cycle, -1)
+        best = max(best, packed, key=len)
+        for cycle in cycles((0,)) if len(best) < most else ():
+            take(cycle, -1)
             done = pack([*packed, cycle])
-            _take(residual, cycle, 1)
-            if done or steps[0] <= 0:
+            take(cycle, 1)
+            if done or steps <= 0:
                 return done
-        return False
+        return len(best) >= most
 
     pack([])
     return best
-
-
-def _take(residual: Counts, cycle: tuple[int, ...], change: int) -> None:
-    for a, b in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
-        residual[a][b] += change
-        residual[b][a] += change
-
-
-def _cycles(residual: Counts, steps: list[int]) -> Iterator[tuple[int, ...]]:
-    """Cycles through all vertices over links that are left, those with most links left first."""
-    size = len(residual)
-    path, visited = [0], {0}
-
-    def options() -> list[int]:
-        here = residual[path[-1]]
-        return sorted(
-            (v for v in range(size) if here[v] > 0 and v not in visited), key=lambda v: here[v]
-        )
-
-    waiting = [options()]
-    while waiting and steps[0] > 0:
-        if not waiting[-1]:
-            waiting.pop()
-            visited.discard(path.pop())
-            continue
-        steps[0] -= 1
-        vertex = waiting[-1].pop()
-        path.append(vertex)
-        visited.add(vertex)
-        # Each cycle is met in both directions; the one that begins with the lower neighbour counts.
-        if len(path) == size and residual[vertex][0] > 0 and path[1] < vertex:
-            yield tuple(path)
-        waiting.append(options())
 
 
 def are_joined(topology: Topology, participants: Sequence[str]) -> bool:
@@ -238,12 +183,8 @@ def are_joined(topology: Topology, participants: Sequence[str]) -> bool:
     """
     group = _group(topology, participants)
     inside = {*group, *(device.name for device in topology.of_kind(DeviceKind.NVSWITCH))}
-    onward: dict[str, set[str]] = {}
-    for link in topology.links:
-        if link.kind in FAST_KINDS and link.carries and {link.source, link.target} <= inside:
-            onward.setdefault(link.source, set()).add(link.target)
-            onward.setdefault(link.target, set()).add(link.source)
-    joined = connected_groups({name: onward.get(name, set()) for name in inside})
+    fast = [link for link in topology.links if link.kind in FAST_KINDS and link.carries]
+    joined = connected_groups(peers_of(inside, ((link.source, link.target) for link in fast)))
     return any(component >= set(group) for component in joined)
 
 
@@ -255,12 +196,9 @@ def usable_share(topology: Topology, participants: Sequence[str]) -> dict[str, F
     group = _group(topology, participants)
     lanes = _switch_lanes(topology, group)
     share: dict[str, Fraction] = {}
+    fast = [link for link in topology.links if link.kind in FAST_KINDS and link.carries]
     for name in group:
-        links = [
-            link
-            for link in topology.links
-            if link.source == name and link.kind in FAST_KINDS and link.carries
-        ]
+        links = [link for link in fast if link.source == name]
         total = sum(link.count for link in links)
         # Behind a switch every link reaches every GPU of the group.
         used = total if lanes else sum(link.count for link in links if link.target in group)

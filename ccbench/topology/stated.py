@@ -33,16 +33,13 @@ def completed(topology: Topology, words: str) -> Topology:
                     f"{topology.name}: its GPUs are {', '.join(own)}, not {shown(value)}; leave the model out"
                 )
             model = next(iter(own), value)
-            devices = (
-                replace(
-                    device,
-                    attributes={**device.attributes, "model": device.model or model},
-                )
-                if device.kind is DeviceKind.GPU
+            devices = tuple(
+                replace(device, attributes={**device.attributes, "model": model})
+                if device.kind is DeviceKind.GPU and not device.model
                 else device
                 for device in topology.devices
             )
-            topology = replace(topology, devices=tuple(devices))
+            topology = replace(topology, devices=devices)
         elif key == "pcie":
             match = _SLOT.fullmatch(value.strip().lower())
             if match is None:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -60,19 +60,17 @@ _DIRECTLY_LINKED = frozenset(
     }
 )
 
-_ALREADY = frozenset(
-    {"gpu_count", "nic_count", "cpu_count", "nvswitch_count", "gpu_matrix", "nvlinks_per_gpu"}
-)
-
 
 def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
     """``topology`` and what was found about it, as documented above."""
+    whole = is_whole(topology)
+    own_keys = {"gpu_matrix", "nvlinks_per_gpu", *(f"{kind.value}_count" for kind in _COUNTED)}
     return {
         "name": topology.name,
         "source": topology.source,
         "class": topology.topology_class.value,
         "nodes": node_count(topology),
-        **{f"{word}_count": device_count(topology, kind) for word, kind in _COUNTED.items()},
+        **{f"{kind.value}_count": device_count(topology, kind) for kind in _COUNTED},
         "devices": [
             {
                 "name": device.name,
@@ -84,9 +82,9 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
             }
             for device in topology.devices
         ],
-        "gpu_matrix": gpu_matrix(topology) if is_whole(topology) else None,
-        "nic_matrix": nic_matrix(topology) if is_whole(topology) else None,
-        "nvlinks_per_gpu": nvlinks_per_gpu(topology) if is_whole(topology) else None,
+        "gpu_matrix": gpu_matrix(topology) if whole else None,
+        "nic_matrix": nic_matrix(topology) if whole else None,
+        "nvlinks_per_gpu": nvlinks_per_gpu(topology) if whole else None,
         "links_per_gpu": links_per_gpu(topology),
         "usable_share": usable_shares(topology),
         "links": link_groups(topology),
@@ -99,7 +97,7 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
         ],
         "warnings": [asdict(warning) for warning in topology.warnings],
         "facts": {
-            name: value for name, value in topology.facts.items() if name not in _ALREADY
+            name: value for name, value in topology.facts.items() if name not in own_keys
         },
     }
 
@@ -107,12 +105,7 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
 _LINE = re.compile(r",? line [0-9]+")
 """Place of a link in its source, by which equal links differ."""
 
-_COUNTED = {
-    "gpu": DeviceKind.GPU,
-    "nic": DeviceKind.NIC,
-    "cpu": DeviceKind.CPU,
-    "nvswitch": DeviceKind.NVSWITCH,
-}
+_COUNTED = (DeviceKind.GPU, DeviceKind.NIC, DeviceKind.CPU, DeviceKind.NVSWITCH)
 
 
 def node_count(topology: Topology) -> int:
@@ -139,11 +132,8 @@ def _nodes_in_graph(topology: Topology) -> int:
 
 def device_count(topology: Topology, kind: DeviceKind) -> int | None:
     """Return the source's count, else that of the graph; None where the source says it does not know."""
-    word = next(
-        (word for word, counted_kind in _COUNTED.items() if counted_kind is kind), kind.value
-    )
-    if node_count(topology) <= 1 and f"{word}_count" in topology.facts:
-        stated = topology.facts[f"{word}_count"]
+    if node_count(topology) <= 1 and f"{kind.value}_count" in topology.facts:
+        stated = topology.facts[f"{kind.value}_count"]
         # A source may count one way and name more another way: columns and rows, PCI classes and devices.
         named = sum(device.node >= 0 for device in topology.of_kind(kind))
         return max(stated, named) if isinstance(stated, int) else None
@@ -175,28 +165,22 @@ def _rows(
 
 def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
     """NVLinks that carry data, by GPU; None for a GPU whose links were not all seen."""
-    stated = topology.facts.get("nvlinks_per_gpu")
-    if isinstance(stated, list) and len(stated) == len(topology.gpus):
-        if topology.facts.get("paths") != "as printed":
-            return stated
+    stated, hidden = topology.stated_nvlinks, _hidden(topology)
+    if stated is not None:
         # Behind switches every path shows all links of a GPU; else each path has its own.
         switched = topology.topology_class is TopologyClass.NVSWITCH
-        hidden = _hidden(topology)
-        counted = zip(topology.gpus, stated, strict=True)
+        partial = hidden if topology.facts.get("paths") == "as printed" else set()
         return [
-            None if gpu.name in hidden and not (switched and count) else count
-            for gpu, count in counted
+            None if name in partial and not (switched and count) else count
+            for name, count in stated.items()
         ]
-    counts = _counted(topology, LinkKind.NVLINK)
+    counts = topology.link_counts(LinkKind.NVLINK)
     # A source that states null has links in the graph that stand for an unknown number, or for a part.
     if not counts or topology.facts.get("nvlinks_per_gpu", counts) is None:
         return None
-    hidden = _hidden(topology) if any(not counts[gpu.name] for gpu in topology.gpus) else set()
-    unseen = _unseen(topology, LinkKind.NVLINK) | _uncounted(topology)
-    return [
-        None if gpu.name in unseen else counts[gpu.name] or (None if gpu.name in hidden else 0)
-        for gpu in topology.gpus
-    ]
+    unseen = _unseen(topology, {LinkKind.NVLINK}) | _uncounted(topology)
+    unseen |= {name for name in hidden if not counts[name]}
+    return [None if gpu.name in unseen else counts[gpu.name] for gpu in topology.gpus]
 
 
 def _hidden(topology: Topology) -> set[str]:
@@ -208,49 +192,33 @@ def _hidden(topology: Topology) -> set[str]:
     return {source for (source, _), label in labels.items() if label == NOT_VISIBLE}
 
 
-def _counted(topology: Topology, kind: LinkKind) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for link in topology.links:
-        if link.kind is kind and link.state is LinkState.UP:
-            counts[link.source] += link.count
-    return counts
-
-
-def _unseen(topology: Topology, *kinds: LinkKind) -> set[str]:
+def _unseen(topology: Topology, kinds: Container[LinkKind]) -> set[str]:
     """Devices with a link of one of ``kinds`` of which nobody could see whether it is up."""
-    return {
-        link.source
-        for link in topology.links
-        if link.kind in kinds and link.state is LinkState.NOT_VISIBLE
-    }
+    links = (link for link in topology.links if link.state is LinkState.NOT_VISIBLE)
+    return {link.source for link in links if link.kind in kinds}
 
 
 def _uncounted(topology: Topology, *, direct: bool = False) -> set[str]:
     """GPUs with NVLinks or the like whose number the source does not say; ``direct``: to other GPUs."""
     gpus = {gpu.name for gpu in topology.gpus}
-    return {
-        link.source
-        for link in topology.links
-        if link.kind in FAST_KINDS
-        and not is_counted(link)
-        and (not direct or {link.source, link.target} <= gpus)
-    }
+    links = (
+        link for link in topology.links if link.kind in FAST_KINDS and not is_counted(link)
+    )
+    return {link.source for link in links if not direct or {link.source, link.target} <= gpus}
 
 
 def links_per_gpu(topology: Topology) -> dict[str, list[int | None]]:
     """xGMI and HCCS links that carry data, by kind, then by GPU; None for a GPU without any that was seen."""
-    by_kind = {kind.value: _counted(topology, kind) for kind in (LinkKind.XGMI, LinkKind.HCCS)}
-    unknown = _uncounted(topology)
-    return {
-        kind: [
-            None
-            if gpu.name in unknown | _unseen(topology, LinkKind(kind))
-            else counts[gpu.name] or None
-            for gpu in topology.gpus
+    by_kind: dict[str, list[int | None]] = {}
+    for kind in (LinkKind.XGMI, LinkKind.HCCS):
+        counts = topology.link_counts(kind)
+        unknown = _uncounted(topology) | _unseen(topology, {kind})
+        row = [
+            None if gpu.name in unknown else counts[gpu.name] or None for gpu in topology.gpus
         ]
-        for kind, counts in by_kind.items()
-        if any(counts[gpu.name] for gpu in topology.gpus)
-    }
+        if any(counts[gpu.name] for gpu in topology.gpus):
+            by_kind[kind.value] = row
+    return by_kind
 
 
 def usable_shares(topology: Topology) -> dict[str, str | None] | None:
@@ -266,7 +234,7 @@ def usable_shares(topology: Topology) -> dict[str, str | None] | None:
         or not 2 <= len(gpus) <= MOST_SHARED
         or not topology.links
         or _hidden(topology)
-        or _unseen(topology, *FAST_KINDS)
+        or _unseen(topology, FAST_KINDS)
         or _uncounted(topology, direct=True)
     ):
         return None
@@ -283,40 +251,28 @@ def link_groups(topology: Topology) -> list[dict[str, Any]]:
 
     A pair of devices whose links are alike both ways counts once.
     """
-    kinds = {device.name: device.kind.value for device in topology.devices}
-    directions: dict[tuple[Any, ...], list[Any]] = {}
+    devices = topology.by_name
+    directions: dict[tuple[Any, ...], tuple[list[str], Counter[bool]]] = {}
     for link in topology.links:
-        numbers = (
-            link.count if is_counted(link) else None,
-            link.bytes_per_second,
-            link.latency_seconds,
-        )
-        ends = tuple(sorted((link.source, link.target)))
-        key = (*ends, link.kind.value, *numbers, link.state.value, _LINE.sub("", link.origin))
-        words = (kinds.get(link.source, "?"), kinds.get(link.target, "?"))
+        ends = (link.source, link.target)
+        count = link.count if is_counted(link) else None
+        numbers = (count, link.bytes_per_second, link.latency_seconds, link.state.value)
+        key = (frozenset(ends), link.kind.value, *numbers, _LINE.sub("", link.origin))
         # Links that are alike both ways are one entry, whichever way the first of them leads.
-        ways = directions.setdefault(key, [words, 0, 0])
-        ways[1 if link.source == ends[0] else 2] += 1
+        words = [devices[end].kind.value for end in ends]
+        _, ways = directions.setdefault(key, (words, Counter()))
+        ways[ends == tuple(sorted(ends))] += 1
     groups: Counter[tuple[Any, ...]] = Counter()
-    for key, ((source, target), forth, back) in directions.items():
-        kind, *rest = key[2:]
-        turned = (kind, target, source, *rest, bool(forth and back))
-        same = (kind, source, target, *rest, bool(forth and back))
-        groups[turned if turned in groups and forth and back else same] += max(forth, back)
-    names = (
-        "kind",
-        "from",
-        "to",
-        "count",
-        "bytes_per_second",
-        "latency_seconds",
-        "state",
-        "origin",
-    )
+    for (_, kind, *rest), (words, ways) in directions.items():
+        both_ways = len(ways) == 2
+        same, turned = ((kind, *pair, *rest, both_ways) for pair in (words, words[::-1]))
+        groups[turned if turned in groups and both_ways else same] += max(ways.values())
+    ends_and_numbers = ("from", "to", "count", "bytes_per_second", "latency_seconds")
+    names = ("kind", *ends_and_numbers, "state", "origin", "both_ways")
     whole = is_whole(topology)
     return [
         {
-            **dict(zip((*names, "both_ways"), key, strict=True)),
+            **dict(zip(names, key, strict=True)),
             "pairs": number if whole else _of_all(topology, number),
         }
         for key, number in groups.items()

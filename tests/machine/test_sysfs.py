@@ -30,9 +30,9 @@ def test_a_machine_of_two_sockets_and_four_switches_is_read_whole(tmp_path: Path
     counts = {kind: len(found.of_kind(kind)) for kind in DeviceKind}
     assert counts[DeviceKind.GPU] == counts[DeviceKind.NIC] == 8
     assert (counts[DeviceKind.CPU], counts[DeviceKind.PCIE_SWITCH]) == (2, 4)
-    assert found.facts["numa_affinity"] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert found.facts["cpu_affinity"][7] == "64-127"
-    assert found.device("cpu1").attributes["memory_bytes"] == 512 << 30
+    assert [gpu.numa_node for gpu in found.gpus] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert found.by_name["cpu1"].attributes["cores"] == "64-127"
+    assert found.by_name["cpu1"].attributes["memory_bytes"] == 512 << 30
     assert found.facts["nvswitch_count"] is None
     assert not found.warnings
 
@@ -95,7 +95,6 @@ def test_memory_without_cores_is_no_processor(tmp_path: Path) -> None:
     Tree(tmp_path).processors("0-71", "")
     found = read(tmp_path)
     assert len(found.of_kind(DeviceKind.CPU)) == 1
-    assert found.facts["memory_only_nodes"] == [1]
 
 
 def test_an_empty_root_gives_one_processor_and_says_what_is_hidden(tmp_path: Path) -> None:

@@ -71,11 +71,9 @@ def random_fabric(seed: int) -> Fabric:
                 [small(), small(2), small(2, 3)], wire(), float(random.uniform(1, 4))
             )
         case 7:
-            return dragonfly(small(2), small(2), small(1, 3), 2, wire(), wire(), wire())
+            return dragonfly(small(2), small(2), small(1, 3), 2, wire())
         case 8:
-            return dragonfly_plus(
-                small(2), small(1, 2), 2, small(1, 3), 2, wire(), wire(), wire()
-            )
+            return dragonfly_plus(small(2), small(1, 2), 2, small(1, 3), 2, wire())
     ranks = small(3, 6)
     links = random.integers(0, 3, size=(ranks, ranks))
     links += links.T

@@ -113,11 +113,11 @@ def test_more_nics_than_gpus_are_bundled_and_fewer_are_shared() -> None:
 def test_nics_that_the_node_has_are_used_when_they_are_as_many() -> None:
     nic = graph("nic0 cpu1", rate=16e9, nic0={"name": "mlx5_3"})
     with_nic = replace(
-        BOX, devices=(*BOX.devices, nic.device("nic0")), links=(*BOX.links, *nic.links)
+        BOX, devices=(*BOX.devices, nic.by_name["nic0"]), links=(*BOX.links, *nic.links)
     )
     one = cluster(with_nic, 2, "ib-edr-100x1")
     assert " n0.cpu0 n0.cpu1 n0.nic0 switch0 " in chain_of(one, 0, 4)
-    assert one.topology.device("n1.nic0").attributes == {"name": "mlx5_3"}
+    assert one.topology.by_name["n1.nic0"].attributes == {"name": "mlx5_3"}
     two = cluster(with_nic, 2, "ib-edr-100x2")
     assert chain_of(two, 0, 4) == "n0.gpu0 n0.pcie0 n0.nic0 switch0 n1.nic0 n1.pcie0 n1.gpu0"
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.fabrics import (
+    HOPS,
     LINK_KINDS,
     Fabric,
     Wire,
@@ -25,7 +26,6 @@ from tests.model.fabrics import distances, nvlink_mesh, nvswitch, ring
 from tests.model.graphs import CUBE_MESH
 
 WIRE = Wire(50e9, 1e-6)
-FAR = Wire(25e9, 9e-6)
 
 ALL = {
     "single switch": single_switch(9, WIRE),
@@ -41,11 +41,11 @@ ALL = {
     "cube mesh": nvlink_mesh(CUBE_MESH, Wire(25e9, 1e-6, LinkKind.NVLINK)),
     "fat-tree of two levels": fat_tree((4, 6), WIRE),
     "fat-tree of three levels": fat_tree((2, 3, 4), WIRE, 1.5),
-    "dragonfly": dragonfly(9, 4, 2, 2, WIRE, WIRE, FAR),
-    "dragonfly with spare links": dragonfly(4, 3, 2, 3, WIRE, WIRE, FAR),
-    "dragonfly of one group": dragonfly(1, 4, 2, 1, WIRE, WIRE, FAR),
-    "dragonfly+": dragonfly_plus(5, 3, 2, 2, 2, WIRE, WIRE, FAR),
-    "dragonfly+ of one group": dragonfly_plus(1, 3, 2, 2, 2, WIRE, WIRE, FAR),
+    "dragonfly": dragonfly(9, 4, 2, 2, WIRE),
+    "dragonfly with spare links": dragonfly(4, 3, 2, 3, WIRE),
+    "dragonfly of one group": dragonfly(1, 4, 2, 1, WIRE),
+    "dragonfly+": dragonfly_plus(5, 3, 2, 2, 2, WIRE),
+    "dragonfly+ of one group": dragonfly_plus(1, 3, 2, 2, 2, WIRE),
 }
 
 
@@ -66,8 +66,8 @@ def follows(fabric: Fabric, source: int, target: int, row: np.ndarray) -> int:
 def test_a_route_is_a_chain_of_links_as_short_as_a_search_finds(name: str) -> None:
     fabric = ALL[name]
     sources, targets = every_pair(fabric)
-    # Between groups, two global links can be fewer hops than local, global, local; latency tells them apart.
-    cost = fabric.link_latency_seconds if "dragonfly" in name else np.ones(fabric.links)
+    # Between groups, two global links can be fewer hops than local, global, local, which ``HOPS`` forbids.
+    cost = np.array([link.attributes.get(HOPS, 1.0) for link in fabric.topology.links])
     least = distances(fabric, cost)
     for source, target, row in zip(
         sources, targets, fabric.route(sources, targets), strict=True
@@ -132,7 +132,7 @@ def test_links_have_names_kinds_and_counts() -> None:
     assert [LINK_KINDS[fabric.link_kind_codes[link]] for link in row] == [LinkKind.NVLINK] * 2
     assert fabric.link_bytes_per_second[row].tolist() == [450e9] * 2
     assert fabric.link_counts[row].tolist() == [18, 18]
-    assert fabric.topology.device("nvswitch0").kind is DeviceKind.NVSWITCH
+    assert fabric.topology.by_name["nvswitch0"].kind is DeviceKind.NVSWITCH
 
 
 @pytest.mark.parametrize(

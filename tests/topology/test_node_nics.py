@@ -39,7 +39,7 @@ def test_own_nics_of_another_rate_are_spoken_of_and_the_networks_rate_counts(wor
     assert said(made) == [
         ("contradiction", "nic0 of box: 100 Gb/s, ib-hdr-200x2 says 200: the latter is taken")
     ]
-    assert made.device("nic0").attributes["bytes_per_second"] == 25e9
+    assert made.by_name["nic0"].attributes["bytes_per_second"] == 25e9
 
 
 CASCADE = machine(

@@ -15,9 +15,9 @@ from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import (
     CATALOG_FOLDER,
     catalog_names,
+    from_plain,
     load_catalog,
-    read_json,
-    topology_json,
+    to_plain,
 )
 from ccbench.topology.graph import Topology
 from ccbench.topology.matrix import NO_PATH
@@ -60,7 +60,7 @@ def test_a_dump_goes_the_whole_way(entry: dict[str, Any]) -> None:
     plain = gone_all_the_way(topology)
     assert plain["class"] == topology.topology_class.value
     assert {one["kind"] for one in plain["findings"] if one["severity"] == "problem"} <= KINDS
-    assert read_json(topology_json(topology)) == topology
+    assert from_plain(to_plain(topology), "text") == topology
     # No dump says that two devices of a machine are not joined.
     for matrix in (gpu_matrix(topology), nic_matrix(topology)):
         assert NO_PATH not in {label for row in matrix or () for label in row}

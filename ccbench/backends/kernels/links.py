@@ -44,9 +44,5 @@ def links_of(topology: Topology, devices: Sequence[str]) -> Links:
     if ring_set.method == "fallback":
         return Links((), joined or topology_class(topology) is TopologyClass.UNKNOWN)
     rank_of = {name: rank for rank, name in enumerate(devices)}
-    orders = (
-        tuple(rank_of[name] for name in ring.order)
-        for ring in ring_set.rings
-        for _ in range(ring.lanes)
-    )
+    orders = (tuple(rank_of[name] for name in order) for order in ring_set.orders)
     return Links(tuple(orders), joined)

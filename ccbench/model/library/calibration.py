@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ccbench.documents import STRICT
 from ccbench.errors import MachineError
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.constants import (
@@ -25,7 +26,7 @@ from ccbench.model.library.constants import (
     shipped,
 )
 from ccbench.model.library.predictor import priced, seconds_of
-from ccbench.model.machine_files import STRICT, Floats
+from ccbench.model.machine_files import Floats
 
 LOSS_SCALE = 0.12
 """A misprediction of 12 % is where the loss turns from square to linear."""

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ccbench.cases.axes import ALL_GROUPS, UNEVEN
 from ccbench.collectives import BALANCED, COLLECTIVES, Collective, read_traffic
@@ -30,8 +30,19 @@ from ccbench.groups import (
     parse_pair,
     read_groups,
 )
-from ccbench.suite.readers import MOST_RANKS, MisfitError, read_at, several, whole_number, words
+from ccbench.suite.readers import (
+    MOST_RANKS,
+    MisfitError,
+    read_at,
+    refuse_unknown,
+    several,
+    whole_number,
+    words,
+)
 from ccbench.units import shown, suggestion
+
+if TYPE_CHECKING:
+    from ccbench.suite.model import Sweep
 
 LayoutSizes = tuple[tuple[str, int | str], ...]
 """A layout as a sweep writes it: keys with values, without a number of ranks."""
@@ -84,9 +95,7 @@ def read_layout(value: Any) -> LayoutSizes:
         raise MisfitError(
             f"{shown(value)} is not a layout; write sizes of axes such as {{tp: 2, pp: 2}}"
         )
-    for key in value:
-        if key not in _LAYOUT_KEYS:
-            raise MisfitError(f"unknown key; {suggestion(key, _LAYOUT_KEYS)}", str(key))
+    refuse_unknown(value, _LAYOUT_KEYS)
     sizes: dict[str, int | str] = {}
     for name in (name for name in _LAYOUT_KEYS if name in value):
         if name == "order":
@@ -222,24 +231,10 @@ def _pair(item: Any) -> str:
 read_pairs = several("pair", _pair)
 
 
-class Partners(Protocol):
-    """The fields of a sweep that say who communicates with whom."""
-
-    ranks: tuple[int, ...] | str
-    layout: LayoutSizes
-    groups: tuple[str, ...]
-    per: str
-    within: int | str
-    group_mode: tuple[str, ...]
-    concurrent: tuple[str, ...]
-    pairs: tuple[str, ...]
-    traffic: tuple[str, ...]
-
-
 # -- what fits together in one sweep ------------------------------------------------------------------------
 
 
-def check_layout(sweep: Partners) -> None:
+def check_layout(sweep: Sweep) -> None:
     """MisfitError where axes are named without a layout, a layout without axes, or ranks do not fit it."""
     named = [("groups", axis) for axis in sweep.groups if axis and is_axis(axis)]
     named += [
@@ -287,7 +282,7 @@ Work = dict[str, Any]
 
 
 def works(
-    sweep: Partners, row: Collective, ranks: int, pairs: bool, nodes: int = 1
+    sweep: Sweep, row: Collective, ranks: int, pairs: bool, nodes: int = 1
 ) -> Iterator[Work]:
     """Values of the axes of ``Work`` that the sweep asks for and this collective has on so many ranks.
 
@@ -334,7 +329,7 @@ def pairs_of(names: Sequence[str], row: Collective, ranks: int) -> Iterator[str]
             yield name
 
 
-def _groupings(sweep: Partners, ranks: int, nodes: int) -> Iterator[str]:
+def _groupings(sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
     """Those that so many ranks can form; one of all ranks in their order is the plain case.
 
     Axes and expressions that make the same groups are one, and one of single ranks is none; lists are taken
@@ -358,7 +353,7 @@ def _groupings(sweep: Partners, ranks: int, nodes: int) -> Iterator[str]:
         yield "" if groups == (tuple(range(ranks)),) else spelled
 
 
-def rounds_of(expression: str, sweep: Partners, ranks: int, nodes: int) -> Iterator[str]:
+def rounds_of(expression: str, sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
     """Yield the expression of each round of ``matching:3`` or ``round_robin``; any other as it is.
 
     Of pairs of nodes nothing where there is one node, and of ``node`` all ranks then.
@@ -397,7 +392,7 @@ def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str:
     return expression
 
 
-def why_no_groups(sweep: Partners, ranks: int, nodes: int) -> str:
+def why_no_groups(sweep: Sweep, ranks: int, nodes: int) -> str:
     """Reason why so many ranks form none of the sweep's groups, the first one's; '' where they form some."""
     if any(True for _ in _groupings(sweep, ranks, nodes)):
         return ""
@@ -415,7 +410,7 @@ def why_no_groups(sweep: Partners, ranks: int, nodes: int) -> str:
     return f"{expression} puts every rank into a group of its own; take groups of two or more"
 
 
-def _concurrents(sweep: Partners, row: Collective, ranks: int, groups: str) -> Iterator[str]:
+def _concurrents(sweep: Sweep, row: Collective, ranks: int, groups: str) -> Iterator[str]:
     """Yield concurrent collectives: not the same of the same ranks, and none with a barrier."""
     if not row.moves_data:
         yield ""

@@ -50,6 +50,7 @@ from ccbench.suite.readers import (
     read_collectives,
     read_joining_backends,
     read_sweep_backends,
+    refuse_unknown,
     whole_number,
     words,
 )
@@ -182,9 +183,7 @@ class StrictModel(BaseModel):
             raise MisfitError(
                 f"{shown(value)} is not a mapping; write keys such as '{(needed or keys)[0]}: ...'"
             )
-        for key in value:
-            if key not in keys:
-                raise MisfitError(f"unknown key; {suggestion(key, keys)}", str(key))
+        refuse_unknown(value, keys)
         for key in needed:
             if key not in value:
                 raise MisfitError(f"has no {key!r}; add the key")

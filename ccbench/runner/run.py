@@ -513,9 +513,10 @@ class _Run:
                 self._teams.pop(oldest).close()
             self._costly.add(key)
         request = TeamRequest(
+            case.backend,
             case.ranks,
-            machine_for(case, self.context),
-            self.suite.seed,
+            machine=machine_for(case, self.context),
+            seed=self.suite.seed,
             environment=key[2],
             launch=self._launch,
             processes=case.processes,

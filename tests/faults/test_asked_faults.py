@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.cases.axes import NO_OP, NO_ROOT, Case
 from ccbench.cases.measurement import Sampling, Status
 from ccbench.collectives import COLLECTIVES, Collective
@@ -104,7 +105,7 @@ def test_ranks_that_do_not_wait_for_each_other_are_caught(
     monkeypatch.setenv("CCBENCH_FAULT", "unsynchronised:rank=all")
     sampling = Sampling(rounds=6, warmup_seconds=0.002, budget_seconds=0.03)
     missed = []
-    team = WorkerTeam("cpu", 2)
+    team = WorkerTeam(TeamRequest("cpu", 2))
     try:
         for name, row in COLLECTIVES.items():
             for algorithm in algorithms_of(name):

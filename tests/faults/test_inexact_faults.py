@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.cases.axes import Case, InexactData
 from ccbench.cases.measurement import Rounding, Status
 from ccbench.collectives import collective
@@ -41,7 +42,7 @@ def measured(
 ) -> Iterator[Rounding]:
     """What bits say of the first of ``cases``, by a team with the fault; timed launches are right all the same."""
     monkeypatch.setenv("CCBENCH_FAULT", fault)
-    team = WorkerTeam("cpu", RANKS)
+    team = WorkerTeam(TeamRequest("cpu", RANKS))
     try:
         for case in islice(cases, NUMBER):
             measurement = team.run(case, SAMPLING)

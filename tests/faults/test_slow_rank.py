@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from ccbench.analysis.slow_ranks import SYMMETRIC, starved_ranks
+from ccbench.backends.base import TeamRequest
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
@@ -108,7 +109,7 @@ def test_the_slow_rank_is_the_slowest_in_every_collective(
     monkeypatch.setenv("CCBENCH_FAULT", f"slow:rank={slow}")
 
     def check() -> tuple[bool, list[Measurement]]:
-        team = WorkerTeam("cpu", 3)
+        team = WorkerTeam(TeamRequest("cpu", 3))
         try:
             measurements = [rounds_of(team, name) for name in COLLECTIVES]
         finally:
@@ -175,7 +176,7 @@ def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(
     ranks: int, starved: int
 ) -> None:
     def check() -> tuple[bool, list[Measurement]]:
-        team = WorkerTeam("cpu", ranks)
+        team = WorkerTeam(TeamRequest("cpu", ranks))
         try:
             healthy = measurements_of(team, ranks)
             with half_of_its_processor(team.pids[starved]):

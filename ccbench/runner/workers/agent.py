@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 
-from ccbench.backends.base import Position
+from ccbench.backends.base import CannotRun, Position
 from ccbench.backends.endpoint import open_launched
 from ccbench.errors import CannotStart, CcbenchError, UsageError
 from ccbench.exit_codes import PARTIAL
@@ -118,8 +118,8 @@ def serve(
         endpoint = open_launched(start.backend, channel)
     except (CcbenchError, ImportError) as error:
         missing = f"{start.backend}: " if isinstance(error, ImportError) else ""
-        never = isinstance(error, CannotStart)
-        channel.send(messages.Refusal(f"{missing}{error}", cannot_start=never))
+        refused = CannotStart if isinstance(error, CannotStart) else CannotRun
+        channel.send(refused(f"{missing}{error}"))
         channel.recv()  # the leader says that all is over, or hangs up, which ends the process
         raise SystemExit(1) from None
     ready()

@@ -125,9 +125,7 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
 
 def refuse_all(error: CcbenchError, connection: Connection) -> None:
     """Answer every case with the reason why none can run."""
-    reason = str(error)
-    report = RankReport(Status.UNSUPPORTED, reason)
-    answer = messages.Refusal(reason, cannot_start=True)
+    report = RankReport(Status.UNSUPPORTED, str(error))
     with suppress(EOFError, OSError):
         while not isinstance(connection.recv(), messages.Stop):
-            connection.send(answer if isinstance(error, CannotStart) else report)
+            connection.send(error if isinstance(error, CannotStart) else report)

@@ -11,14 +11,14 @@ from multiprocessing import Pipe
 import numpy as np
 import pytest
 
-from ccbench.backends.base import TeamLaunch
+from ccbench.backends.base import TeamLaunch, TeamRequest
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import CaseFacts, Conditions, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import RankResult
 from ccbench.runner.workers.channel import Peer
 from ccbench.runner.workers.leader import Leader
-from ccbench.runner.workers.messages import GroupRequest, Hello, RankReport, Ready, this_place
+from ccbench.runner.workers.messages import Hello, RankReport, Ready, this_place
 from ccbench.runner.workers.reports import crowded, one_version, parts_of, wrong_elements_of
 from ccbench.verification import Mismatch
 
@@ -64,7 +64,7 @@ def test_a_rank_that_stays_stopped_is_not_waited_for_until_a_distant_limit(
 ) -> None:
     monkeypatch.setattr("ccbench.runner.workers.leader.STOPPED_SECONDS", 0.1)
     monkeypatch.setattr("ccbench.runner.workers.leader.LOOK_SECONDS", 0.01)
-    leader = Leader(GroupRequest("cpu", 2, None))
+    leader = Leader(TeamRequest("cpu", 2))
     ends = [Pipe(), Pipe()]
     runner = Pipe()
     with subprocess.Popen(["sleep", "600"]) as rank:
@@ -113,7 +113,7 @@ def test_ranks_that_are_bound_to_a_processor_each_have_the_room_of_all_of_them()
 
 
 def test_what_other_programs_do_on_any_host_makes_a_case_doubtful() -> None:
-    leader = Leader(GroupRequest("mpi", 2, TeamLaunch(("launcher",), several_hosts=True)))
+    leader = Leader(TeamRequest("mpi", 2, TeamLaunch(("launcher",), several_hosts=True)))
     leader.hosts = ("a", "b")
 
     reports = {

@@ -93,7 +93,7 @@ _NO_LIBRARY = "nothing was measured, or the backend has no library of its own"
 _LAUNCH = "seconds per launch"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Conditions:
     """State of the machine around one case.
 

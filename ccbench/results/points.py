@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.cases.axes import IDENTITY, OVERLAP, Case, setting_labels
-from ccbench.cases.measurement import MORE_ROUNDS, Rounding, Status
+from ccbench.cases.measurement import MORE_ROUNDS, Conditions, Rounding, Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.columns import columns_of
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.flags import NO_LINK_FLAGS, Flag
 from ccbench.groups import parse_groups
-from ccbench.results.schema import BYTES_PER_GIGABYTE, SCHEMA, usual_waits
+from ccbench.results.schema import BYTES_PER_GIGABYTE, SCHEMA, Speed, usual_waits
 from ccbench.topology.files import from_plain
 from ccbench.topology.graph import Topology
 from ccbench.units import format_change, format_size, plain
@@ -164,7 +165,7 @@ NO_SAMPLES.flags.writeable = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point(Case, Rounding):
+class Point(Case, Rounding, Conditions, Speed):
     """One case of a run. Columns are as ``ccbench.results.SCHEMA`` has them; times are seconds per launch.
 
     Text is one printable line. What is not known is None, "", () or no samples. Figures of speed are None
@@ -191,12 +192,6 @@ class Point(Case, Rounding):
     )
     round_samples: tuple[int, ...] = ()
     rank_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
-    median_seconds: float | None = None
-    low_seconds: float | None = None
-    high_seconds: float | None = None
-    interval_confidence: float | None = None
-    algbw: float | None = None
-    busbw: float | None = None
     bound_seconds: float | None = None
     predicted_seconds: float | None = None
     predicted_low_80_seconds: float | None = None
@@ -205,21 +200,12 @@ class Point(Case, Rounding):
     predicted_high_95_seconds: float | None = None
     predicted_origin: str = ""
     bottleneck: str = ""
-    rank_median_seconds: tuple[float, ...] = ()
     rank_waiting_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
     rank_cpu_share: tuple[float, ...] = ()
     rank_queued_share: tuple[float, ...] = ()
-    slowest_rank: int | None = None
     group_names: tuple[str, ...] = ()
     group_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
-    group_median_seconds: tuple[float, ...] = ()
-    overlap_efficiency: float | None = None
-    overlap_low: float | None = None
-    overlap_high: float | None = None
-    binding: tuple[int, ...] = ()
     node_of_rank: tuple[int, ...] = ()
-    oversubscribed: bool = False
-    flags: tuple[str, ...] = ()
     device_readings: str = ""
     source: str = ""
     source_table: int = 0
@@ -408,11 +394,10 @@ RAW = ("device_readings",)
 """JSON texts, which are not touched."""
 
 COLUMN_OF = {
-    "algbw": "algbw_GB_s",
-    "busbw": "busbw_GB_s",
     "printed_busbw": "printed_busbw_GB_s",
+    **{column.attribute: column.name for column in columns_of(Point)},
 }
-"""Fields whose column has another name."""
+"""Fields whose column may have another name."""
 
 
 def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:

@@ -531,7 +531,7 @@ class Case:
 
     def input_count(self, group_rank: int) -> int:
         """Elements of the input buffer of rank ``group_rank`` of a group."""
-        if self.collective == UNEVEN:
+        if self.traffic:  # the amounts of each pair, a matrix of ranks x ranks
             return int(
                 sent_elements(self.traffic, self.count, self.group_ranks)[group_rank].sum()
             )
@@ -540,7 +540,7 @@ class Case:
 
     def output_count(self, group_rank: int) -> int:
         """Elements of the output buffer of rank ``group_rank`` of a group."""
-        if self.collective == UNEVEN:
+        if self.traffic:
             return int(
                 sent_elements(self.traffic, self.count, self.group_ranks)[:, group_rank].sum()
             )

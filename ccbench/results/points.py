@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from ccbench.cases.axes import IDENTITY, OVERLAP, Case, setting_labels
 from ccbench.cases.measurement import MORE_ROUNDS, Conditions, Rounding, Status
-from ccbench.collectives import COLLECTIVES
 from ccbench.columns import columns_of
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.flags import NO_LINK_FLAGS, Flag
 from ccbench.groups import parse_groups
-from ccbench.results.schema import BYTES_PER_GIGABYTE, SCHEMA, Speed, usual_waits
+from ccbench.results.schema import SCHEMA, Speed, bandwidths, usual_waits
 from ccbench.topology.files import from_plain
 from ccbench.topology.graph import Topology
 from ccbench.units import format_change, format_size, plain
@@ -352,17 +351,7 @@ class Point(Case, Rounding, Conditions, Speed):
 
     def busbw_at(self, seconds: float | None) -> float | None:
         """Bus bandwidth in GB/s this case would have if it took ``seconds``; None where no bus is used."""
-        # One rank uses no bus, and the factor of a collective that is not in the table is not known.
-        row = COLLECTIVES.get(self.collective)
-        if (
-            not seconds
-            or not self.size_bytes
-            or self.group_ranks < 2
-            or row is None
-            or not row.moves_data
-        ):
-            return None
-        return self.size_bytes / seconds / BYTES_PER_GIGABYTE * row.bus_factor(self.group_ranks)
+        return bandwidths(self, seconds or 0.0)[1] if self.group_ranks > 1 else None
 
     @property
     def name(self) -> str:

@@ -121,6 +121,15 @@ def machines_with(model: str) -> tuple[str, ...]:
     )
 
 
+def _on_plain_slots(card: str) -> tuple[str, ...]:
+    """The machine of the catalog with plain slots of the card's generation."""
+    from ccbench.topology.files import catalog_names
+
+    generation = next(iter(generations_in(card)), Generation.UNKNOWN)
+    plain = f"pcie{pcie_generation(generation)}-x16"
+    return (plain,) if plain in catalog_names() else ()
+
+
 def machines_of(
     model: str, gpus: int, highest: int, peer_access: bool | None = None
 ) -> tuple[str, ...]:
@@ -128,7 +137,7 @@ def machines_of(
 
     highest: the highest number of a GPU. peer_access: between PCIe cards; None where nobody tells.
     """
-    from ccbench.topology.files import catalog_names, load_catalog
+    from ccbench.topology.files import load_catalog
 
     named = [load_catalog(name) for name in machines_with(model)]
     generation = next(iter(generations_in(model)), Generation.UNKNOWN)
@@ -139,11 +148,8 @@ def machines_of(
     if is_card(model):
         # Cards may have NVLink bridges, and whether others reach each other is up to drivers and clouds.
         if nvlinks_of(model) or peer_access is None:
-            plain = f"pcie{pcie_generation(generation)}-x16"
-            return (
-                *(machine.name for machine in named),
-                *[plain] * (len(named) == 1 and plain in catalog_names()),
-            )
+            names = tuple(machine.name for machine in named)
+            return names + _on_plain_slots(model) if len(names) == 1 else names
         return tuple(
             machine.name for machine in named if machine.facts.get("peer_access") is peer_access
         )
@@ -222,23 +228,23 @@ def recognised(log: ImportedLog, system: StatedSystem) -> tuple[StatedSystem, tu
     source, or what is missing and what to type.
     """
     notes = []
+
+    def taken(option: str, name: str, why: str) -> str:
+        return f"{log.source}: taken as --{option} {name}: {why}; if it is another, name that"
+
     system = replace(system, path=path_shown(log))
     tables = [table for table in log.tables if (table.ranks or 0) > 1]
     if not system.machine and tables:
         machine, why = _machine_shown(log, tables, system)
         if machine:
-            notes.append(
-                f"{log.source}: taken as --machine {machine}: {why}; if it is another, name that"
-            )
+            notes.append(taken("machine", machine, why))
             system = replace(system, machine=machine, source=machine)
         else:
             notes.append(f"{log.source}: no predictions: {why}")
     if system.source and not system.network and any((table.nodes or 0) > 1 for table in tables):
         network, why = _network_shown(log, system.source)
         if network:
-            notes.append(
-                f"{log.source}: taken as --network {network}: {why}; if it is another, name that"
-            )
+            notes.append(taken("network", network, why))
             system = replace(system, network=network)
         elif why:
             notes.append(f"{log.source}: {why}")
@@ -266,8 +272,6 @@ def _machine_shown(
     log: ImportedLog, tables: Sequence[ImportedTable], system: StatedSystem
 ) -> tuple[str, str]:
     """(machine of the catalog, why); "" where the output leaves it open, and then why says what to type."""
-    from ccbench.topology.files import catalog_names
-
     option = "give --machine ('ccbench list machines')"
     devices = [device for device in log.devices if device.model]
     models = list(dict.fromkeys(bare_model(device.model) for device in devices))
@@ -304,10 +308,7 @@ def _machine_shown(
     machines = machines_of(model, max(each), highest, peers)
     which = machines or machines_with(model)
     if not which and is_card(model):
-        # A card that the catalog does not have, on a plain slot of its generation.
-        generation = next(iter(generations_in(model)), Generation.UNKNOWN)
-        plain = f"pcie{pcie_generation(generation)}-x16"
-        which = (plain,) if plain in catalog_names() else ()
+        which = _on_plain_slots(model)  # a card that the catalog does not have
     alone = all((table.nodes or system.nodes) == 1 for table in tables)
     # Of one card, or one node of a rack, what joins it to others does not matter.
     in_a_rack = alone and bool(machines_with(model)) and _SUPERCHIP.search(model)

@@ -532,17 +532,12 @@ def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
     if measurement.status is not Status.OK or measurement.stop_reason == NO_TEAM:
         return measurement
     # At least as many as planned, however narrow: rounds tell drift from noise.
-    rounds = len(rounds_of(measurement))
-    if rounds < sampling.rounds:
-        return replace(measurement, stop_reason=MORE_ROUNDS)
-    interval = rounds_interval(
-        measurement.samples_seconds, rounds_of(measurement), sampling.confidence
-    )
-    if (
-        relative_width(interval) <= sampling.target_relative_width
-        or sampling.target_relative_width >= 1
-    ):
-        return replace(measurement, stop_reason="interval")
-    if rounds >= EXTRA_ROUNDS_FACTOR * sampling.rounds:
-        return replace(measurement, stop_reason="maximum of rounds")
-    return replace(measurement, stop_reason=MORE_ROUNDS)
+    rounds, reason = rounds_of(measurement), MORE_ROUNDS
+    if len(rounds) >= sampling.rounds:
+        interval = rounds_interval(measurement.samples_seconds, rounds, sampling.confidence)
+        target = sampling.target_relative_width
+        if relative_width(interval) <= target or target >= 1:
+            reason = "interval"
+        elif len(rounds) >= EXTRA_ROUNDS_FACTOR * sampling.rounds:
+            reason = "maximum of rounds"
+    return replace(measurement, stop_reason=reason)

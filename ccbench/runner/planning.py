@@ -21,7 +21,6 @@ from ccbench.cases.capabilities import (
     backends_of_auto,
     capabilities_of,
 )
-from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.machine.accelerators import count_gpus
@@ -502,13 +501,7 @@ def rank_bytes(case: Case) -> int:
 
 
 def _bytes_of(case: Case, group_rank: int) -> int:
-    # Only uneven traffic needs the amounts of each pair, a matrix of ranks x ranks.
-    row, root = collective(case.collective), max(case.root, 0)
-    if case.traffic:
-        inputs, outputs = case.input_count(group_rank), case.output_count(group_rank)
-    else:
-        inputs = row.input_count(case.count, case.group_ranks, group_rank, root)
-        outputs = row.output_count(case.count, case.group_ranks, group_rank, root)
+    inputs, outputs = case.input_count(group_rank), case.output_count(group_rank)
     return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(
         case.dtype
     )

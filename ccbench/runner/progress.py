@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
-from ccbench.cases.axes import OVERLAP, Case
+from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Status
-from ccbench.collectives import COLLECTIVES
 from ccbench.model import Prediction
+from ccbench.results.schema import BYTES_PER_GIGABYTE, bandwidths
 from ccbench.runner.measure import rounds_of
 from ccbench.stats import rounds_interval
 from ccbench.units import format_rate, format_seconds, format_size
@@ -130,12 +130,9 @@ def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
         return " ".join(words) + (f": {measurement.detail}" if measurement.detail else "")
     seconds = _median_seconds(measurement)
     words = [format_seconds(seconds)]
-    case = measurement.case
-    row = COLLECTIVES.get(case.collective)
-    if row is not None and row.moves_data and seconds > 0 and case.mode != OVERLAP:
-        words.append(
-            f"{format_rate(case.size_bytes / seconds * row.bus_factor(case.group_ranks))} busbw"
-        )
+    _, busbw = bandwidths(measurement.case, seconds)
+    if busbw is not None:
+        words.append(f"{format_rate(busbw * BYTES_PER_GIGABYTE)} busbw")
     if prediction is not None:
         words.append(f"predicted {format_seconds(prediction.predicted_seconds)}")
     return ", ".join(words)

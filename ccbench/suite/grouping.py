@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ccbench.cases.axes import ALL_GROUPS, UNEVEN
 from ccbench.collectives import BALANCED, COLLECTIVES, Collective, read_traffic
@@ -40,9 +40,6 @@ from ccbench.suite.readers import (
     words,
 )
 from ccbench.units import shown, suggestion
-
-if TYPE_CHECKING:
-    from ccbench.suite.model import Sweep
 
 LayoutSizes = tuple[tuple[str, int | str], ...]
 """A layout as a sweep writes it: keys with values, without a number of ranks."""
@@ -96,16 +93,15 @@ def read_layout(value: Any) -> LayoutSizes:
             f"{shown(value)} is not a layout; write sizes of axes such as {{tp: 2, pp: 2}}"
         )
     refuse_unknown(value, _LAYOUT_KEYS)
-    sizes: dict[str, int | str] = {}
-    for name in (name for name in _LAYOUT_KEYS if name in value):
-        if name == "order":
-            sizes[name] = read_at((name,), _order, value[name])
-        else:
-            sizes[name] = read_at(
-                (name,),
-                lambda size: whole_number(size, 1, MOST_RANKS, "number of ranks"),
-                value[name],
-            )
+
+    def ranks_of(size: Any) -> int:
+        return whole_number(size, 1, MOST_RANKS, "number of ranks")
+
+    sizes: dict[str, int | str] = {
+        name: read_at((name,), _order if name == "order" else ranks_of, value[name])
+        for name in _LAYOUT_KEYS
+        if name in value
+    }
     if "dp" in sizes:
         # Without dp it takes what the other axes leave of the ranks; with it, all sizes are said.
         ranks = math.prod(int(sizes.get(name, 1)) for name in DENSE_AXES)
@@ -231,10 +227,24 @@ def _pair(item: Any) -> str:
 read_pairs = several("pair", _pair)
 
 
+class Partners(Protocol):
+    """The fields of a sweep that say who communicates with whom."""
+
+    ranks: tuple[int, ...] | str
+    layout: LayoutSizes
+    groups: tuple[str, ...]
+    per: str
+    within: int | str
+    group_mode: tuple[str, ...]
+    concurrent: tuple[str, ...]
+    pairs: tuple[str, ...]
+    traffic: tuple[str, ...]
+
+
 # -- what fits together in one sweep ------------------------------------------------------------------------
 
 
-def check_layout(sweep: Sweep) -> None:
+def check_layout(sweep: Partners) -> None:
     """MisfitError where axes are named without a layout, a layout without axes, or ranks do not fit it."""
     named = [("groups", axis) for axis in sweep.groups if axis and is_axis(axis)]
     named += [
@@ -282,7 +292,7 @@ Work = dict[str, Any]
 
 
 def works(
-    sweep: Sweep, row: Collective, ranks: int, pairs: bool, nodes: int = 1
+    sweep: Partners, row: Collective, ranks: int, pairs: bool, nodes: int = 1
 ) -> Iterator[Work]:
     """Values of the axes of ``Work`` that the sweep asks for and this collective has on so many ranks.
 
@@ -329,7 +339,7 @@ def pairs_of(names: Sequence[str], row: Collective, ranks: int) -> Iterator[str]
             yield name
 
 
-def _groupings(sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
+def _groupings(sweep: Partners, ranks: int, nodes: int) -> Iterator[str]:
     """Those that so many ranks can form; one of all ranks in their order is the plain case.
 
     Axes and expressions that make the same groups are one, and one of single ranks is none; lists are taken
@@ -353,7 +363,7 @@ def _groupings(sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
         yield "" if groups == (tuple(range(ranks)),) else spelled
 
 
-def rounds_of(expression: str, sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
+def rounds_of(expression: str, sweep: Partners, ranks: int, nodes: int) -> Iterator[str]:
     """Yield the expression of each round of ``matching:3`` or ``round_robin``; any other as it is.
 
     Of pairs of nodes nothing where there is one node, and of ``node`` all ranks then.
@@ -392,7 +402,7 @@ def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str:
     return expression
 
 
-def why_no_groups(sweep: Sweep, ranks: int, nodes: int) -> str:
+def why_no_groups(sweep: Partners, ranks: int, nodes: int) -> str:
     """Reason why so many ranks form none of the sweep's groups, the first one's; '' where they form some."""
     if any(True for _ in _groupings(sweep, ranks, nodes)):
         return ""
@@ -410,7 +420,7 @@ def why_no_groups(sweep: Sweep, ranks: int, nodes: int) -> str:
     return f"{expression} puts every rank into a group of its own; take groups of two or more"
 
 
-def _concurrents(sweep: Sweep, row: Collective, ranks: int, groups: str) -> Iterator[str]:
+def _concurrents(sweep: Partners, row: Collective, ranks: int, groups: str) -> Iterator[str]:
     """Yield concurrent collectives: not the same of the same ranks, and none with a barrier."""
     if not row.moves_data:
         yield ""

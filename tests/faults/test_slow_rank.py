@@ -23,7 +23,6 @@ from typing import Any
 import pytest
 
 from ccbench.analysis.slow_ranks import SYMMETRIC, starved_ranks
-from ccbench.backends.base import TeamRequest
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
@@ -32,6 +31,7 @@ from ccbench.results import Point
 from ccbench.results.schema import row_of
 from ccbench.runner.measure import merged
 from ccbench.runner.workers.team import WorkerTeam
+from tests.faults.traces import cpu_team
 from tests.results.samples import measured, run_of_rows
 
 ROUNDS = 3
@@ -109,7 +109,7 @@ def test_the_slow_rank_is_the_slowest_in_every_collective(
     monkeypatch.setenv("CCBENCH_FAULT", f"slow:rank={slow}")
 
     def check() -> tuple[bool, list[Measurement]]:
-        team = WorkerTeam(TeamRequest("cpu", 3))
+        team = cpu_team()
         try:
             measurements = [rounds_of(team, name) for name in COLLECTIVES]
         finally:
@@ -176,7 +176,7 @@ def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(
     ranks: int, starved: int
 ) -> None:
     def check() -> tuple[bool, list[Measurement]]:
-        team = WorkerTeam(TeamRequest("cpu", ranks))
+        team = cpu_team(ranks)
         try:
             healthy = measurements_of(team, ranks)
             with half_of_its_processor(team.pids[starved]):

@@ -354,11 +354,7 @@ class Leader:
             )
         )
         # What one rank's device suffered, all ranks waited for.
-        flags = [
-            flag
-            for _, report in sorted(reports.items())
-            for flag in (*report.flags, *report.facts.flags)
-        ]
+        flags = [flag for _, report in sorted(reports.items()) for flag in report.flags]
         # Figures made under a deliberate fault must never pass for real ones.
         injected = (Flag.FAULT_INJECTED,) if self.fault else ()
         conditions = replace(

@@ -448,14 +448,12 @@ class Case:
 
         A setting counts only where it is not the default, so that a further axis leaves ids what they are.
         """
-        requested = {axis.name: getattr(self, axis.name) for axis in AXES}
         usual = {axis.name: axis.default for axis in SETTINGS}
-        names = [
-            name
-            for name in sorted(requested)
-            if name not in usual or requested[name] != usual[name]
-        ]
-        canonical = ";".join(f"{name}={requested[name]}" for name in names)
+        canonical = ";".join(
+            f"{name}={value}"
+            for name, value in sorted(asked_of(self).items())
+            if name not in usual or value != usual[name]
+        )
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     @property

@@ -124,7 +124,8 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
     endpoint.share_stamps((count + 1) * sampler.stamps)
     stamps = endpoint.stamps[:, : (count + 1) * sampler.stamps].copy()
     by_part = stamps.reshape(len(stamps), count + 1, sampler.stamps, 2).swapaxes(1, 2)
-    own = by_part[endpoint.rank, sampler.launching]
+    # Of a sample with parts both together, then each alone; what each took beside the other is within the first.
+    own = by_part[endpoint.rank, :3]
     return RankResult(
         endpoint.rank,
         by_part[:, 0],
@@ -343,13 +344,11 @@ def durations(stamps: NDArray[np.float64], last_starter: bool = False) -> NDArra
 class Sampler:
     """Takes samples of ``launches`` launches each.
 
-    stamps: how many a sample has; the first is the sample itself, then come those of ``parts``. launching:
-    which of them are of launches.
+    stamps: how many a sample has; the first is the sample itself, then come those of ``parts``.
     """
 
     stamps = 1
     parts: tuple[str, ...] = ()
-    launching: tuple[int, ...] = (0,)
 
     def __init__(self, endpoint: Endpoint, launches: int) -> None:
         self.endpoint = endpoint
@@ -394,7 +393,6 @@ class OverlapSampler(Sampler):
     endpoint: OverlappingEndpoint
     stamps = 1 + len(OVERLAP_PARTS)
     parts = OVERLAP_PARTS
-    launching = (0, 1, 2)
 
     def __init__(self, endpoint: OverlappingEndpoint, launches: int, computes: bool) -> None:
         """computes: False for a rank that stands by and leaves the processors to those who do something."""

@@ -189,7 +189,10 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         parse_network(options.network)  # before anything is recorded under it
     elif nodes > 1:
         unpriced = f"{nodes} nodes need a network; write --network ib-ndr-400x8 or the like"
-    priced_on = _priced_on(options)
+    priced_on = None
+    if options.machine not in (None, DETECT):
+        named = named_context(options.machine, options.network)
+        priced_on = replace(named, launched=bool(options.launch))
     gpus = priced_on.gpus if priced_on else None
     backends = options.backends or suite.backends
     simulated = all(capabilities_of(name).simulated for name in backends)
@@ -242,14 +245,6 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         notes=(*notes, *remarks),
         context=priced_on,
     )
-
-
-def _priced_on(options: RunOptions) -> PredictionContext | None:
-    """Return what a machine that is named is priced on."""
-    if options.machine in (None, DETECT):
-        return None
-    named = named_context(options.machine, options.network)
-    return replace(named, launched=bool(options.launch))
 
 
 def as_asked(suite: Suite, options: RunOptions) -> Suite:

@@ -197,7 +197,6 @@ class Point(Case, Rounding, Conditions, Speed):
     predicted_high_80_seconds: float | None = None
     predicted_low_95_seconds: float | None = None
     predicted_high_95_seconds: float | None = None
-    predicted_origin: str = ""
     bottleneck: str = ""
     rank_waiting_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
     rank_cpu_share: tuple[float, ...] = ()
@@ -212,7 +211,6 @@ class Point(Case, Rounding, Conditions, Speed):
     tool_version: str = ""
     device_model: str = ""
     time_statistic: str = "median"
-    printed_busbw: float | None = None
     gpu: str = ""
     host: str = ""
     machine: str = ""
@@ -382,10 +380,7 @@ LONGEST_TEXT = 200
 RAW = ("device_readings",)
 """JSON texts, which are not touched."""
 
-COLUMN_OF = {
-    "printed_busbw": "printed_busbw_GB_s",
-    **{column.attribute: column.name for column in columns_of(Point)},
-}
+COLUMN_OF = {column.attribute: column.name for column in columns_of(Point)}
 """Fields whose column may have another name."""
 
 
@@ -414,13 +409,8 @@ def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:
             fields_of_point["flags"] = (*fields_of_point["flags"], Flag.OVERSUBSCRIBED.value)
         # Nothing is known of the speed of the device that an emulated one stands for.
         if Flag.EMULATION in fields_of_point["flags"]:
-            unknown = (
-                "bound_seconds",
-                *(name for name in fields_of_point if name.startswith("predicted_")),
-            )
-            fields_of_point |= {
-                name: "" if name == "predicted_origin" else None for name in unknown
-            }
+            predicted = (name for name in values if name.startswith("predicted_"))
+            fields_of_point |= dict.fromkeys(("bound_seconds", *predicted))
         if fields_of_point["network"].startswith("none"):
             fields_of_point["network"] = ""
         points.append(Point(**fields_of_point))

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from ccbench.suite.model import Suite
 
 
+ROOT = Path("/")
+"""Folder below which the machine's device files lie."""
+
 DETECT = "detect"
 """The machine's name that stands for measuring this one."""
 
@@ -416,8 +419,8 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
     missing = {
         name: unavailable(open_backend(name), options) for name in backends_of_auto(gpus=True)
     }
-    launched, chosen = options.launched, os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = launched.gpus if launched else visible_gpus(Path("/"), chosen)
+    launched = options.launched
+    gpus = launched.gpus if launched else visible_gpus()
     if gpus == 1 != options.ranks:
         missing = {name: reason or _one_gpu(name) for name, reason in missing.items()}
     there = tuple(name for name, reason in missing.items() if not reason)
@@ -426,17 +429,16 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
     return there, (f"backend auto: {', '.join(there)}{next(reasons, '')}",)
 
 
-def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
+def refuse_idle_devices(options: RunOptions) -> None:
     """Raise BackendUnavailable where there are GPUs that ``auto`` would leave idle to measure processors.
 
-    The message says what to install. root: below it lie the machine's device files.
+    The message says what to install.
     """
     if options.launched:
         gpus = [(host.name, len(host.gpus), host.no_gpus) for host in options.launched.facts]
     else:
         reasons = (open_backend(name).unavailable() for name in backends_of_auto(gpus=True))
-        visible = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        gpus = [("this machine", visible, next(filter(None, reasons), ""))]
+        gpus = [("this machine", visible_gpus(), next(filter(None, reasons), ""))]
     for place, count, reason in gpus:
         if count and reason:
             raise BackendUnavailable(
@@ -445,29 +447,24 @@ def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
             )
 
 
-def automatic_ranks(
-    backends: Sequence[str] = (), root: Path = Path("/"), on_devices: bool = False
-) -> int:
+def automatic_ranks(backends: Sequence[str] = (), on_devices: bool = False) -> int:
     """Return NVIDIA's GPUs where only backends that drive GPUs are asked for, else processors; at least 2.
 
-    root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs, whatever the
-    backend.
+    on_devices: buffers are in the memory of GPUs, whatever the backend.
     """
     if on_devices or (backends and all(capabilities_of(name).on_gpus for name in backends)):
-        return max(2, visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES")))
+        return max(2, visible_gpus())
     return max(2, usable_cores())
 
 
-def visible_gpus(root: Path, chosen: str | None) -> int:
-    """Return the NVIDIA devices of this machine, as its device files tell; the driver where these do not.
-
-    chosen: CUDA_VISIBLE_DEVICES, None where it is not set.
-    """
-    present = len(list(root.glob("dev/nvidia[0-9]*")))
-    if not present and driver_missing(root) is None:
+def visible_gpus() -> int:
+    """Return the NVIDIA devices of this machine, as its device files tell; the driver where these do not."""
+    present = len(list(ROOT.glob("dev/nvidia[0-9]*")))
+    if not present and driver_missing(ROOT) is None:
         present = max(
             1, count_gpus()
         )  # under Windows and on boards a GPU has no file of its own
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return present
     return min(present, sum(word.strip() not in ("", "-1") for word in chosen.split(",")))

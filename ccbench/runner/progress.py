@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
 from ccbench.cases.axes import Case
@@ -247,15 +247,13 @@ class LiveProgress(PlainProgress):
     Redrawn at most every DRAWN_SECONDS, so that short cases do not wait for it.
     """
 
-    def __init__(
-        self, stream: TextIO | None, every: bool = False, width: int | None = None
-    ) -> None:
+    def __init__(self, stream: TextIO | None, every: bool = False) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
 
         super().__init__(stream, every)
-        console = Console(file=cast(TextIO, self._stream), width=width, highlight=False)
+        console = Console(file=cast(TextIO, self._stream), highlight=False)
         columns = [
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             *([] if console.width < 60 else [BarColumn(bar_width=20)]),
@@ -315,19 +313,14 @@ class LiveProgress(PlainProgress):
         self._bar.refresh()
 
 
-def progress_for(
-    stream: TextIO | None,
-    quiet: bool = False,
-    variables: Mapping[str, str] | None = None,
-    every: bool = False,
-) -> Progress:
+def progress_for(stream: TextIO | None, quiet: bool = False, every: bool = False) -> Progress:
     """The display that suits ``stream``: with a bar on a terminal that can move its cursor, else lines alone.
 
     every: a line for every case.
     """
     if quiet or stream is None:
         return Progress()
-    terminal = (os.environ if variables is None else variables).get("TERM", "")
+    terminal = os.environ.get("TERM", "")
     if TolerantStream(stream).isatty() and terminal not in ("dumb", "unknown", ""):
         return LiveProgress(stream, every)
     return PlainProgress(stream, every)

@@ -65,11 +65,10 @@ class RankResult:
     """Result of one rank. ``stamps`` and ``part_stamps`` are the same on all ranks, which share them.
 
     stamps: (ranks, samples, 2) in seconds; warmup_seconds: per launch, as this rank saw it;
-    waiting_seconds: of a launch, what this rank waited for others. parts: names of what samples are made of,
-    where measuring takes it apart; part_stamps: (ranks, parts, samples, 2).
+    waiting_seconds: of a launch, what this rank waited for others. part_stamps: (ranks, parts, samples, 2), of
+    OVERLAP_PARTS in mode overlap.
     """
 
-    rank: int
     stamps: NDArray[np.float64]
     warmup_seconds: tuple[float, ...]
     waiting_seconds: float
@@ -77,7 +76,6 @@ class RankResult:
     stop_reason: str
     mismatch: Mismatch | None
     launching_seconds: float
-    parts: tuple[str, ...] = ()
     part_stamps: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0, 2)))
     bits: tuple[RankBits, ...] = ()
 
@@ -127,7 +125,6 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
     # Of a sample with parts both together, then each alone; what each took beside the other is within the first.
     own = by_part[endpoint.rank, :3]
     return RankResult(
-        endpoint.rank,
         by_part[:, 0],
         warmup,
         waiting_seconds,
@@ -135,7 +132,6 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
         reason,
         mismatch or adversarial,
         float(np.sum(own[..., 1] - own[..., 0])) + warmup_total_seconds,
-        sampler.parts,
         by_part[:, 1:],
         bits,
     )
@@ -344,11 +340,10 @@ def durations(stamps: NDArray[np.float64], last_starter: bool = False) -> NDArra
 class Sampler:
     """Takes samples of ``launches`` launches each.
 
-    stamps: how many a sample has; the first is the sample itself, then come those of ``parts``.
+    stamps: how many a sample has; the first is the sample itself, then come those of its parts.
     """
 
     stamps = 1
-    parts: tuple[str, ...] = ()
 
     def __init__(self, endpoint: Endpoint, launches: int) -> None:
         self.endpoint = endpoint
@@ -392,7 +387,6 @@ class OverlapSampler(Sampler):
 
     endpoint: OverlappingEndpoint
     stamps = 1 + len(OVERLAP_PARTS)
-    parts = OVERLAP_PARTS
 
     def __init__(self, endpoint: OverlappingEndpoint, launches: int, computes: bool) -> None:
         """computes: False for a rank that stands by and leaves the processors to those who do something."""

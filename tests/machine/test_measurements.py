@@ -29,7 +29,8 @@ def report(rank: int, facts: CaseFacts) -> RankReport:
         Status.OK,
         "",
         "dissemination",
-        RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0),
+        RankResult(stamps, (), 0.0, 1, "enough", None, 1.0),
+        flags=facts.flags,
         facts=facts,
     )
 

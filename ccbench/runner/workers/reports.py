@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases.axes import Case
+from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS, Case
 from ccbench.cases.measurement import CaseFacts, Measurement, Status
 from ccbench.collectives import collective
 from ccbench.columns import columns_of
@@ -112,11 +112,11 @@ def parts_of(
     def samples(stamps: NDArray[np.float64]) -> tuple[float, ...]:
         return tuple((durations(stamps) / result.launches).tolist())
 
-    if result.parts:
+    if case.mode == OVERLAP:
         every = (
-            taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts))
+            taking_part(case, result.part_stamps[:, part]) for part in range(len(OVERLAP_PARTS))
         )
-        return result.parts, tuple(map(samples, every))
+        return OVERLAP_PARTS, tuple(map(samples, every))
     untold = case.concurrent or not case.groups or not case.everybody
     if facts.parts or untold or len(result.stamps) != case.ranks:
         return facts.parts, facts.group_samples_seconds

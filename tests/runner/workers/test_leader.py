@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import TeamLaunch, TeamRequest
-from ccbench.cases.axes import Case
+from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS, Case
 from ccbench.cases.measurement import CaseFacts, Conditions, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import RankResult
@@ -26,7 +26,7 @@ CASE = Case(
     "s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4, groups="rank // 2"
 )
 STAMPS = np.array([[[0.0, 1.0]], [[0.5, 2.0]], [[0.0, 5.0]], [[1.0, 6.0]]])
-RESULT = RankResult(0, STAMPS, (), 0.0, 2, "", None, 0.0)
+RESULT = RankResult(STAMPS, (), 0.0, 2, "", None, 0.0)
 
 
 def test_groups_are_timed_by_the_stamps_of_their_ranks() -> None:
@@ -41,11 +41,11 @@ def test_what_an_endpoint_says_goes_before_stamps() -> None:
 
 
 def test_what_measuring_took_apart_goes_before_both() -> None:
-    apart = np.array([[[[0.0, 4.0]], [[0.0, 8.0]]]] * 4)
+    apart = np.array([[[[0.0, 4.0]], [[0.0, 8.0]], [[0.0, 2.0]], [[0.0, 2.0]]]] * 4)
     apart[2, 1, 0, 1] = 10.0
     facts = CaseFacts(parts=("one",), group_samples_seconds=((1.0,),))
-    result = replace(RESULT, parts=("active_group", "both"), part_stamps=apart)
-    assert parts_of(CASE, facts, result) == (("active_group", "both"), ((2.0,), (5.0,)))
+    case, result = replace(CASE, mode=OVERLAP), replace(RESULT, part_stamps=apart)
+    assert parts_of(case, facts, result) == (OVERLAP_PARTS, ((2.0,), (5.0,), (1.0,), (1.0,)))
 
 
 def test_wrong_elements_are_added_up_where_there_was_something_to_compare() -> None:
@@ -93,7 +93,7 @@ def report(
 ) -> RankReport:
     """Of one of two ranks, of which the first alone keeps the stamps."""
     stamps = np.cumsum(np.ones((2, 3 if rank == 0 else 0, 2)), axis=2)
-    result = RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0)
+    result = RankResult(stamps, (), 0.0, 1, "enough", None, 1.0)
     return RankReport(status, detail, "dissemination", result, conditions=conditions)
 
 

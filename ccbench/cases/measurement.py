@@ -146,9 +146,12 @@ class CaseFacts:
     Fields with the name of one of Measurement's mean the same.
     """
 
+    algorithm_used: str = ""
     protocol_used: str = ""
     channels_used: int = 0
     library_estimate_seconds: float | None = None
+    path_counts: tuple[float, ...] = ()
+    path_costs_seconds: tuple[tuple[float, ...], ...] = ()
     parts: tuple[str, ...] = ()
     group_samples_seconds: tuple[tuple[float, ...], ...] = ()
     devices: str = ""

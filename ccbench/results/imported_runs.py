@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -427,12 +426,14 @@ def _unused(log: ImportedLog, noun: str, option: int | None) -> Iterator[str]:
 
 def each_once(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """The files in order, and those that are the same file as an earlier one."""
-    first: dict[str, int] = {}
-    places = [
-        first.setdefault(os.path.realpath(path), place) for place, path in enumerate(paths)
-    ]
-    again = [path for place, path in enumerate(paths) if places[place] != place]
-    return tuple(paths[place] for place in first.values()), tuple(again)
+    first: dict[str, Path] = {}
+    again = []
+    for path in paths:
+        place = os.path.realpath(path)
+        if place in first:
+            again.append(path)
+        first.setdefault(place, path)
+    return tuple(first.values()), tuple(again)
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:
@@ -447,12 +448,12 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
         ):
             length += 1
         names.append("/".join(path_parts[-length:]))
-    repeats: Counter[str] = Counter()
-    for index, name in enumerate(names):
-        repeats[name] += 1
-        if repeats[name] > 1:
-            names[index] = f"{name} ({repeats[name]})"  # the very same file, given again
-    return names
+    # The very same file may be given again.
+    counts = [names[:place].count(name) for place, name in enumerate(names, 1)]
+    return [
+        f"{name} ({count})" if count > 1 else name
+        for name, count in zip(names, counts, strict=True)
+    ]
 
 
 def _refuse_other(folder: Path, place: Path, sources: Sequence[str], force: bool) -> None:

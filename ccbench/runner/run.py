@@ -499,31 +499,26 @@ class _Run:
         key = self._team_key(case)
         team = self._teams.pop(key, None)
         if team is None or not team.usable():
-            team = self._opened(case, key)
+            if case.on_gpus:
+                # The teams that were not used for longest end, so that one more can be opened.
+                costly = [open_key for open_key in self._teams if open_key in self._costly]
+                for oldest in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
+                    self._teams.pop(oldest).close()
+                self._costly.add(key)
+            request = TeamRequest(
+                case.backend,
+                case.ranks,
+                self._launch,
+                environment=key[2],
+                processes=case.processes,
+                start_seconds=self._left_seconds(),
+                machine=machine_for(case, self.context),
+                seed=self.suite.seed,
+            )
+            with modules_imported(self.options.reading_modules):
+                team = open_team(self.backends[case.backend], request, self.options.hub)
         self._teams[key] = team  # last: the one used most recently
         return team
-
-    def _opened(self, case: Case, key: TeamKey) -> Team:
-        """Start a team."""
-        backend = self.backends[case.backend]
-        if case.on_gpus:
-            # The teams that were not used for longest end, so that one more can be opened.
-            costly = [team for team in self._teams if team in self._costly]
-            for oldest in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
-                self._teams.pop(oldest).close()
-            self._costly.add(key)
-        request = TeamRequest(
-            case.backend,
-            case.ranks,
-            machine=machine_for(case, self.context),
-            seed=self.suite.seed,
-            environment=key[2],
-            launch=self._launch,
-            processes=case.processes,
-            start_seconds=self._left_seconds(),
-        )
-        with modules_imported(self.options.reading_modules):
-            return open_team(backend, request, self.options.hub)
 
     def _team_key(self, case: Case) -> TeamKey:
         settings = self.backends[case.backend].environment(case)

@@ -28,7 +28,6 @@ def report(rank: int, facts: CaseFacts) -> RankReport:
     return RankReport(
         Status.OK,
         "",
-        "dissemination",
         RankResult(stamps, (), 0.0, 1, "enough", None, 1.0),
         flags=facts.flags,
         facts=facts,

@@ -39,14 +39,10 @@ started these: ``5 6:1:2:key 7:1:2:key|srun``. In the environment of the runner 
 
 @dataclass(frozen=True)
 class RankReport:
-    """A rank's answer to a case. others_wait: it left the case alone, and the team is lost with it.
-
-    path_counts, path_costs_seconds: as ``Measurement`` has them; rank 0 counts.
-    """
+    """A rank's answer to a case. others_wait: it left the case alone, and the team is lost with it."""
 
     status: Status
     detail: str = ""
-    algorithm_used: str = ""
     result: RankResult | None = None
     processor_share: float = 0.0
     queued_share: float | None = None
@@ -54,8 +50,6 @@ class RankReport:
     flags: tuple[str, ...] = ()
     facts: CaseFacts = field(default_factory=CaseFacts)
     others_wait: bool = False
-    path_counts: tuple[float, ...] = ()
-    path_costs_seconds: tuple[tuple[float, ...], ...] = ()
 
 
 # -- whoever connects -------------------------------------------------------------------------------------

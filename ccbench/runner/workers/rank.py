@@ -95,9 +95,14 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     if not endpoint.rank:
         path, digest = loaded_file(capabilities_of(case.backend).library_file)
         facts = replace(
-            facts, library_version=endpoint.version, library_path=path, library_sha256=digest
+            facts,
+            library_version=endpoint.version,
+            library_path=path,
+            library_sha256=digest,
+            algorithm_used=algorithm,
+            path_counts=endpoint.path(windows),
+            path_costs_seconds=tuple(zip(*windows, strict=True)),
         )
-    counts = () if endpoint.rank else endpoint.path(windows)
     endpoint.finish()
     detail = str(result.mismatch) if result.mismatch else endpoint.remark()
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
@@ -107,7 +112,6 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     return RankReport(
         Status.WRONG if result.mismatch else Status.OK,
         detail,
-        algorithm,
         result,
         cpu_seconds / seconds,
         None if queued is None else queued / seconds,
@@ -118,8 +122,6 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
         ),
         (*endpoint.flags, *facts.flags),
         facts,
-        path_counts=counts,
-        path_costs_seconds=tuple(zip(*windows, strict=True)),
     )
 
 

@@ -56,7 +56,6 @@ def measurement_of(
         case=case,
         status=worst.status,
         detail="; ".join(details),
-        algorithm_used=first.algorithm_used,
         launches_per_sample=result.launches,
         samples_seconds=tuple(
             (durations(stamps, takes_fastest_rank(case)) / result.launches).tolist()
@@ -76,8 +75,6 @@ def measurement_of(
             case,
             [bits for report in in_order if report.result for bits in report.result.bits],
         ),
-        path_counts=first.path_counts,
-        path_costs_seconds=first.path_costs_seconds,
         device_readings=joined([report.facts.devices for report in in_order], hosts),
         **{name: getattr(facts, name) for name in _FACTS},
     )

@@ -311,11 +311,9 @@ def takes_fastest_rank(case: Case) -> bool:
     devices go each by itself: what others took more, they waited for who started last. On one host all
     start together, and who took least only ended first, as a tree's root ends before its leaves.
     """
-    waits = case.collective in SYNCHRONIZING_COLLECTIVES and not (
-        case.groups or case.concurrent
-    )
     return (
-        waits
+        case.collective in SYNCHRONIZING_COLLECTIVES
+        and not (case.groups or case.concurrent)
         and case.nodes > 1
         and case.mode in ALONE
         and capabilities_of(case.backend).device_timed

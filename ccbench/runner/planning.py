@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
 from ccbench.backends.prerequisites import cupy_missing, driver_missing
-from ccbench.cases.axes import DEVICE_MEMORY, NO_ROOT, PER_GPU, PROCESSES, Case
+from ccbench.cases.axes import DEVICE_MEMORY, PER_GPU, PROCESSES, Case
 from ccbench.cases.capabilities import (
     Device,
     backends_of_auto,
@@ -227,7 +227,6 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     suite, unread = planned_variants(suite, away, options.allow_libraries, options.only_plan)
     cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases, gpus if simulated else None, options)
-    refused = refusals(cases, "" if elsewhere else devices_missing(options))
     notes = notes if by_auto or elsewhere else ()
     # Of a choice nobody asked for the rest.
     absent = {} if options.only else left_out(suite, context)
@@ -235,10 +234,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     dropped, only_for = sweeps_elsewhere(suite, context)
     if dropped and not options.only:
         remarks += [f"{plural(dropped, 'sweep')} left out: for {only_for}"]
-    unsupported = Counter(
-        f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()
-    )
-    remarks += [f"{plural(count, 'case')} {why}" for why, count in unsupported.items()]
+    refused = refusals(cases, "" if elsewhere else devices_missing(options))
+    remarks += [f"{plural(count, 'case')} {why}" for why, count in refused.items()]
     remarks += unread
     remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
     return Plan(
@@ -320,18 +317,18 @@ def devices_missing(options: RunOptions) -> str:
     )
 
 
-def refusals(cases: Sequence[Case], no_devices: str = "") -> dict[Case, str]:
-    """Return why cases cannot run, of those of which that is known before any team starts.
+def refusals(cases: Sequence[Case], no_devices: str) -> Counter[str]:
+    """Count why cases cannot run, as far as that is known before any team starts.
 
     no_devices: why buffers cannot be in the memory of GPUs, as ``devices_missing`` has it.
     """
-    reasons = {}
+    reasons = Counter[str]()
     for case in cases:
         reason = no_devices if case.memory == DEVICE_MEMORY else None
         with suppress(BackendUnavailable):  # an MPI that is not installed knows nothing
             reason = reason or open_backend(case.backend).unsupported(case)
         if reason:
-            reasons[case] = reason
+            reasons[f"unsupported by {case.backend}: {reason}"] += 1
     return reasons
 
 
@@ -482,7 +479,7 @@ def case_bytes(case: Case) -> int:
 
 def rank_bytes(case: Case) -> int:
     """Return the input and output buffers of the rank that has most."""
-    root = 0 if case.root == NO_ROOT else case.root
+    root = max(case.root, 0)
     alike = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root
     concurrent = case.concurrent_case
     own = max(

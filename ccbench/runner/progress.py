@@ -158,15 +158,6 @@ def left_text(took_seconds: float, done: int, left: int) -> str:
     return f"left {clock_text(took_seconds / done * left)}" if done and left else ""
 
 
-def _is_news(measurement: Measurement, reported: set[str]) -> bool:
-    """Return whether a case went wrong, or is unsupported for a reason not among those ``reported``."""
-    if measurement.status is not Status.UNSUPPORTED:
-        return measurement.status is not Status.OK
-    repeated = measurement.detail in reported
-    reported.add(measurement.detail)
-    return not repeated
-
-
 class PlainProgress(Progress):
     """Lines for a log: one for each collective of a round, as it ends, and at once for a case that goes wrong.
 
@@ -202,8 +193,13 @@ class PlainProgress(Progress):
     ) -> None:
         """A line where the case went wrong or was its collective's last of the round."""
         self._done, self._left = self._done + 1, left
-        case = measurement.case
-        if _is_news(measurement, self._told) or self._every:
+        case, status, detail = measurement.case, measurement.status, measurement.detail
+        # That a case went wrong is news, and each reason why some are unsupported, once.
+        unsupported = status is Status.UNSUPPORTED
+        is_news = detail not in self._told if unsupported else status is not Status.OK
+        if unsupported:
+            self._told.add(detail)
+        if is_news or self._every:
             self.note(
                 f"[{self._done}/{self._done + left}] {label_text(case)}: "
                 f"{result_text(measurement, prediction)}{self._ending()}"

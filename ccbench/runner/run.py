@@ -185,8 +185,9 @@ class _Run:
         launch = launch_of(options)
         self._launch = replace(launch, one_host=not self._several_hosts) if launch else None
         self._guide = options.guides.get(self.suite.verdict)
-        on_devices = any(case.memory == DEVICE_MEMORY for case in cases)
-        self._no_devices = devices_missing(options) if on_devices else ""
+        self._no_devices = ""
+        if any(case.memory == DEVICE_MEMORY for case in cases):
+            self._no_devices = devices_missing(options)
         self._left = 0
         self._variants: dict[Case, list[str]] = defaultdict(list)
         for case in cases:
@@ -471,9 +472,10 @@ class _Run:
 
     def _refusal(self, case: Case) -> str | None:
         """Return why the case cannot run, as far as that is known before its team starts."""
-        no_devices = self._no_devices if case.memory == DEVICE_MEMORY else ""
         return (
-            self._not_there(case) or no_devices or self.backends[case.backend].unsupported(case)
+            self._not_there(case)
+            or (self._no_devices if case.memory == DEVICE_MEMORY else "")
+            or self.backends[case.backend].unsupported(case)
         )
 
     def _not_there(self, case: Case) -> str:

@@ -32,6 +32,7 @@ from ccbench.errors import CannotStart, CcbenchError, UsageError
 from ccbench.exit_codes import PARTIAL
 from ccbench.machine.files import Files
 from ccbench.machine.host import (
+    allowed_cpus,
     control_group_limits,
     die_with_parent,
     module_command,
@@ -126,11 +127,8 @@ def serve(
     channel.answers[messages.POSITION] = getattr(
         endpoint, "position", ANSWERS[messages.POSITION]
     )
-    processors = (
-        tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
-    )
     quota = control_group_limits(Files()).cores
-    channel.send(messages.Ready(endpoint.version, processors, quota))
+    channel.send(messages.Ready(endpoint.version, tuple(allowed_cpus()), quota))
     run_rank(endpoint, channel)
     endpoint.close()
 

@@ -91,11 +91,8 @@ class FileCleanup:
         for path in (path for path in self._paths if path.startswith(SHARED_MEMORY)):
             with suppress(OSError):
                 status = os.lstat(path)
-                lacking += (
-                    max(0, status.st_size - 512 * status.st_blocks)
-                    if stat.S_ISREG(status.st_mode)
-                    else 0
-                )
+                if stat.S_ISREG(status.st_mode):
+                    lacking += max(0, status.st_size - 512 * status.st_blocks)
         return lacking
 
     def _is_new(self, path: str) -> bool:

@@ -73,9 +73,9 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     latency_after = endpoint.core_latency_seconds()
     cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
     queued_ended = queued_seconds()
-    queued = (
-        None if queued_began is None or queued_ended is None else queued_ended - queued_began
-    )
+    queued_share = None
+    if queued_began is not None and queued_ended is not None:
+        queued_share = (queued_ended - queued_began) / seconds
     # What all ranks of this host have used is no foreign load.
     words = endpoint.control.words
     words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
@@ -114,7 +114,7 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
         detail,
         result,
         cpu_seconds / seconds,
-        None if queued is None else queued / seconds,
+        queued_share,
         replace(
             conditions,
             core_latency_before_seconds=latency_before,

@@ -46,9 +46,7 @@ def open_team(backend: Backend, request: TeamRequest, hub: AgentHub | None = Non
     Raises CannotRun for what they refuse, BackendUnavailable when that fails.
     """
     team = backend.open_team(request)
-    if team is not None:
-        return team
-    return WorkerTeam(replace(request, launch=backend.launch(request)), hub)
+    return team or WorkerTeam(replace(request, launch=backend.launch(request)), hub)
 
 
 class WorkerTeam:

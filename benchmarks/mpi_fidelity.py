@@ -192,7 +192,7 @@ def measured(library: MpiLibrary, ranks: int, rounds: int) -> list[Round]:
     found = []
     with tempfile.TemporaryDirectory(prefix="ccbench-fidelity-") as folder:
         program = compiled(Path(folder), library)
-        team = open_team(open_backend("mpi"), TeamRequest(ranks))
+        team = open_team(open_backend("mpi"), TeamRequest("mpi", ranks))
         try:
             for number in range(rounds):
                 for size in LAUNCHES:

@@ -37,6 +37,7 @@ from benchmarks.points import (
     sampling_for,
 )
 from benchmarks.tables import Header, inserted, markdown
+from ccbench.backends.base import TeamRequest
 from ccbench.cases.measurement import Measurement
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import durations
@@ -110,7 +111,7 @@ def start_teams(options: Options, scratch: Path, cleanup: ExitStack) -> Teams:
         try:
             team: WorkerTeam | PeerTeam
             if name == CCBENCH:
-                team = WorkerTeam("cpu", ranks)
+                team = WorkerTeam(TeamRequest("cpu", ranks))
             else:
                 python = options.pythons.get(name, sys.executable)
                 team = PeerTeam(name, python, ranks, name in (*options.pinned, MEMCPY), scratch)

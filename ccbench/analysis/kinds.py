@@ -15,9 +15,14 @@ from ccbench.model.cluster import Cluster
 from ccbench.model.context import predict_case
 from ccbench.model.library import Generation, LibraryRequest
 from ccbench.model.library.clusters import generations_in, pcie_generation
-from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.results import Manifest, Point
-from ccbench.results.systems import cluster_on, machines_of, machines_with, path_recorded
+from ccbench.results.systems import (
+    cluster_on,
+    machines_of,
+    machines_with,
+    on_plain_slots,
+    system_stated,
+)
 from ccbench.topology.classes import is_card
 from ccbench.topology.files import catalog_names, load_catalog
 from ccbench.topology.graph import TopologyClass
@@ -37,10 +42,8 @@ MOST_POINTS = 24
 
 def fitting_clusters(manifest: Manifest, point: Point) -> Iterator[tuple[str, str, Cluster]]:
     """Yield (machine, network, cluster) of each machine that ``point`` may have been measured on."""
-    file = manifest.imported(point.source)
-    name, network = (file.text(key) or getattr(manifest, key) for key in ("machine", "network"))
-    stated = manifest.at("nodes")
-    nodes = point.nodes or (stated if isinstance(stated, int) else 0)
+    stated = system_stated(manifest, point)
+    name, network, nodes = stated.machine, stated.network, point.nodes or stated.nodes or 0
     is_amd = capabilities_of(point.backend).library == "RCCL"
     if name and name not in catalog_names():
         return
@@ -60,7 +63,7 @@ def fitting_clusters(manifest: Manifest, point: Point) -> Iterator[tuple[str, st
         if is_other_maker or not (named or (full and point.ranks == spread * len(node.gpus))):
             continue
         usual = USUAL_NETWORKS.get(generation, ()) if len(node.gpus) == 8 else ()
-        if used := file.text("facts", "network", "used"):
+        if used := manifest.imported(point.source).text("facts", "network", "used"):
             # Of sockets no rate is usual.
             efa = "efa" in used.lower() or "libfabric" in used.lower()
             usual = tuple(w for w in usual if w.startswith("efa") is efa and used != "Socket")
@@ -70,12 +73,7 @@ def fitting_clusters(manifest: Manifest, point: Point) -> Iterator[tuple[str, st
                     machine,
                     words,
                     cluster_on(
-                        StatedSystem(
-                            nodes=spread,
-                            network=words,
-                            source=machine,
-                            path=path_recorded(manifest, point),
-                        ),
+                        replace(stated, source=machine, nodes=spread, network=words),
                         point.ranks,
                         nodes,
                     ),
@@ -87,20 +85,13 @@ def fitting_clusters(manifest: Manifest, point: Point) -> Iterator[tuple[str, st
 def _machines_with(model: str, nodes: int, ranks: int) -> Sequence[str]:
     """Machines of the catalog that may have ``model``."""
     each = -(-ranks // max(nodes, 1))
-    generation = next(iter(generations_in(model)), Generation.UNKNOWN)
     # What joins cards of a known generation; a slice of a GPU, or an unknown one, is like none of the catalog.
-    slots = (
-        [f"pcie{pcie_generation(generation)}-x16"]
-        if is_card(model) and "MIG" not in model
-        else []
-    )
+    slots = on_plain_slots(model) if is_card(model) and "MIG" not in model else ()
     # Its cards are of generation 4; others' links are not like theirs.
-    slots += ["rtx-pcie"] if "RTX" in model and pcie_generation(generation) == 4 else []
-    return (
-        machines_of(model, each, each - 1)
-        or machines_with(model)
-        or [name for name in slots if name in catalog_names()]
-    )
+    generation = next(iter(generations_in(model)), Generation.UNKNOWN)
+    if "RTX" in model and pcie_generation(generation) == 4:
+        slots = (*slots, "rtx-pcie")
+    return machines_of(model, each, each - 1) or machines_with(model) or slots
 
 
 def priced_on(

@@ -17,6 +17,7 @@ from ccbench.errors import CcbenchError
 
 if TYPE_CHECKING:  # each rank's process loads this module, and prices nothing
     from ccbench.model.cluster import Cluster
+    from ccbench.readers.schedules import ScheduleFile
 
 
 class CannotRun(CcbenchError):
@@ -56,22 +57,25 @@ class TeamLaunch:
 
 @dataclass(frozen=True)
 class TeamRequest:
-    """The runner's order for a team.
+    """The runner's order for a team, to the backend and to the team's leader.
 
     machine: only the simulated backend takes its times from it; None for processes on one host.
     seed: makes simulated noise and data repeatable. environment: variables that the team is started with.
-    launch: the user's own way to start the ranks, such as ``mpirun -n 16 --hostfile hosts``.
+    launch: the user's own way to start the ranks, such as ``mpirun -n 16 --hostfile hosts``; to the leader how they
+    are started, None where it forks them.
     processes: the process model of the ranks that the leader starts. start_seconds: how long the start may
-    take, where that is less than usual.
+    take, where that is less than usual. schedules: files of the user whose algorithms ranks may run.
     """
 
+    backend: str
     ranks: int
-    machine: Cluster | None = None
-    seed: int = 0
-    environment: tuple[tuple[str, str], ...] = ()
     launch: TeamLaunch | None = None
+    environment: tuple[tuple[str, str], ...] = ()
     processes: str = ONE_PROCESS
     start_seconds: float = math.inf
+    machine: Cluster | None = None
+    seed: int = 0
+    schedules: tuple[ScheduleFile, ...] = ()
 
 
 class Team(Protocol):

@@ -448,14 +448,12 @@ class Case:
 
         A setting counts only where it is not the default, so that a further axis leaves ids what they are.
         """
-        requested = {axis.name: getattr(self, axis.name) for axis in AXES}
         usual = {axis.name: axis.default for axis in SETTINGS}
-        names = [
-            name
-            for name in sorted(requested)
-            if name not in usual or requested[name] != usual[name]
-        ]
-        canonical = ";".join(f"{name}={requested[name]}" for name in names)
+        canonical = ";".join(
+            f"{name}={value}"
+            for name, value in sorted(asked_of(self).items())
+            if name not in usual or value != usual[name]
+        )
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     @property
@@ -531,7 +529,7 @@ class Case:
 
     def input_count(self, group_rank: int) -> int:
         """Elements of the input buffer of rank ``group_rank`` of a group."""
-        if self.collective == UNEVEN:
+        if self.traffic:  # the amounts of each pair, a matrix of ranks x ranks
             return int(
                 sent_elements(self.traffic, self.count, self.group_ranks)[group_rank].sum()
             )
@@ -540,7 +538,7 @@ class Case:
 
     def output_count(self, group_rank: int) -> int:
         """Elements of the output buffer of rank ``group_rank`` of a group."""
-        if self.collective == UNEVEN:
+        if self.traffic:
             return int(
                 sent_elements(self.traffic, self.count, self.group_ranks)[:, group_rank].sum()
             )

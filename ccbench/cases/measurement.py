@@ -93,7 +93,7 @@ _NO_LIBRARY = "nothing was measured, or the backend has no library of its own"
 _LAUNCH = "seconds per launch"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Conditions:
     """State of the machine around one case.
 
@@ -146,9 +146,12 @@ class CaseFacts:
     Fields with the name of one of Measurement's mean the same.
     """
 
+    algorithm_used: str = ""
     protocol_used: str = ""
     channels_used: int = 0
     library_estimate_seconds: float | None = None
+    path_counts: tuple[float, ...] = ()
+    path_costs_seconds: tuple[tuple[float, ...], ...] = ()
     parts: tuple[str, ...] = ()
     group_samples_seconds: tuple[tuple[float, ...], ...] = ()
     devices: str = ""

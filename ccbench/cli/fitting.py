@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccbench.cli.output import check_writable, say
-from ccbench.errors import UsageError
+from ccbench.errors import MachineError, UsageError
 from ccbench.report.present import Table, aligned, columns
 from ccbench.units import plural
 
@@ -67,14 +67,15 @@ def measured_of(run: Run, points: RunPoints, base: Base) -> list[Measured]:
     Raises UsageError where the run's devices are others.
     """
     from ccbench.model.calibrated import faster_than_bound, modelled
-    from ccbench.results.systems import cure, difference
+    from ccbench.results.systems import remark_on_models
 
     # One machine is not fitted to the points of another; cards on the same slots are only remarked on.
-    differs = difference(base.cluster.node, points.devices)
-    if differs is not None and not differs.same_links:
-        raise UsageError(f"{run.path}: {differs}; {cure(differs.listed)}")
-    if differs is not None:
-        say(f"note: {differs}; predictions are of the former, on the same kind of slots")
+    try:
+        remark = remark_on_models(base.cluster.node, points.devices)
+    except MachineError as error:
+        raise UsageError(f"{run.path}: {error}") from None
+    if remark:
+        say(f"note: {remark}")
     measured, unknown = modelled(base, points.requests)
     for line in (
         *run.problems,

@@ -28,7 +28,7 @@ from ccbench.documents import open_file
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.groups import parse_concurrent, parse_groups, parse_pair
 from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, Row, arrow_schema
-from ccbench.units import plural
+from ccbench.units import plain, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -328,4 +328,4 @@ def _misfit(row: Row, samples: NDArray[np.float64]) -> str:
 
 def one_line(error: BaseException) -> str:
     """Return the message of ``error`` in one line of at most 200 characters."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    return plain(error, 200) or type(error).__name__

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -397,49 +396,44 @@ def import_logs(
         # What an output shows counts before what the user says, who is told of it.
         # A machine of several hosts is one of --nodes, and the output counts hosts.
         hosts = system.devices is None or system.devices <= MOST_OF_A_HOST
-        notes = (
-            *_unused(
-                name,
-                "node",
-                system.nodes if hosts else None,
-                [table.nodes for table in file.log.tables],
-            ),
-            *_unused(name, "rank", system.ranks, [table.ranks for table in file.log.tables]),
-        )
+        options = {"node": system.nodes if hosts else None, "rank": system.ranks}
+        notes = [
+            note for noun, count in options.items() for note in _unused(file.log, noun, count)
+        ]
         libraries = (
             capabilities_of(case.measurement.case.backend).priced_by for case in file.cases
         )
         if PricedBy.GPU_LIBRARY in libraries or file.log.devices:
             own, guesses = recognised(file.log, system)
             file = replace(file, system=own, guessed=guesses)
-            notes = (*notes, *guesses)
+            notes += guesses
         files.append(replace(file, notes=(*file.notes, *notes)))
     return tuple(files)
 
 
-def _unused(
-    source: str, noun: str, option: int | None, shown: Sequence[int | None]
-) -> Iterator[str]:
-    """A note for every number that tables of ``source`` show, in order, in the place of the one given."""
-    for count in dict.fromkeys(filter(None, shown)):
-        numbers = [
-            str(number) for number, shown_count in enumerate(shown, 1) if shown_count == count
-        ]
-        if option and count != option:
+def _unused(log: ImportedLog, noun: str, option: int | None) -> Iterator[str]:
+    """A note for every number that tables of ``log`` show, in order, in the place of the one given."""
+    tables: dict[int, list[str]] = {}
+    for number, table in enumerate(log.tables, 1):
+        tables.setdefault(getattr(table, f"{noun}s") or 0, []).append(str(number))
+    for count, numbers in tables.items():
+        if option and count not in (0, option):
             yield (
-                f"{source}: table {', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} of "
+                f"{log.source}: table {', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} of "
                 f"{plural(count, noun)}, as the output shows; --{noun}s {option} is not used"
             )
 
 
 def each_once(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """The files in order, and those that are the same file as an earlier one."""
-    first: dict[str, int] = {}
-    places = [
-        first.setdefault(os.path.realpath(path), place) for place, path in enumerate(paths)
-    ]
-    again = [path for place, path in enumerate(paths) if places[place] != place]
-    return tuple(paths[place] for place in first.values()), tuple(again)
+    first: dict[str, Path] = {}
+    again = []
+    for path in paths:
+        place = os.path.realpath(path)
+        if place in first:
+            again.append(path)
+        first.setdefault(place, path)
+    return tuple(first.values()), tuple(again)
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:
@@ -454,12 +448,12 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
         ):
             length += 1
         names.append("/".join(path_parts[-length:]))
-    repeats: Counter[str] = Counter()
-    for index, name in enumerate(names):
-        repeats[name] += 1
-        if repeats[name] > 1:
-            names[index] = f"{name} ({repeats[name]})"  # the very same file, given again
-    return names
+    # The very same file may be given again.
+    counts = [names[:place].count(name) for place, name in enumerate(names, 1)]
+    return [
+        f"{name} ({count})" if count > 1 else name
+        for name, count in zip(names, counts, strict=True)
+    ]
 
 
 def _refuse_other(folder: Path, place: Path, sources: Sequence[str], force: bool) -> None:
@@ -528,15 +522,16 @@ def write_import(
     from ccbench.version import __version__
 
     pricer = pricer or Pricer()
+
     # What all files are of is the run's; what differs is told of each file alone.
-    machines, networks = (
-        {file.system.machine for file in files},
-        {file.system.network for file in files},
-    )
+    def common(name: str) -> str:
+        values = {getattr(file.system, name) for file in files}
+        return str(values.pop() if len(values) == 1 else getattr(system, name))
+
     manifest: dict[str, Any] = {
         "suite": {"name": name},
-        "machine": {"name": machines.pop() if len(machines) == 1 else system.machine},
-        "network": networks.pop() if len(networks) == 1 else system.network,
+        "machine": {"name": common("machine")},
+        "network": common("network"),
         "nodes": system.nodes,
         "notes": [line for file in files for line in file.guessed],
         "imported": [described(file) for file in files],

@@ -116,17 +116,17 @@ def load_runs(paths: Iterable[Path | str], details: bool = True) -> list[Run]:
     return [load_run(path, details) for path in paths]
 
 
-def runs_of(root: Path = RESULTS) -> list[Path]:
-    """The run folders directly below ``root``, the newest last; not imports that have not ended."""
+def runs_of() -> list[Path]:
+    """The run folders directly below RESULTS, the newest last; not imports that have not ended."""
     created = {
         file.parent: Manifest(read_manifest(file)[0]).created_at
-        for file in root.glob(f"[!.]*/{MANIFEST_NAME}")
+        for file in RESULTS.glob(f"[!.]*/{MANIFEST_NAME}")
     }
     return sorted(created, key=created.__getitem__)
 
 
-def named_run(name: Path | str, root: Path = RESULTS) -> Path:
-    """The path ``name``; where there is none, the run of ``root`` that a bare name means.
+def named_run(name: Path | str) -> Path:
+    """The path ``name``; where there is none, the run of ``results`` that a bare name means.
 
     That is the folder's name, its number (``0007``, ``7``) or ``latest``. Raises RunFolderError where there is no
     latest run, and where several have the number.
@@ -134,16 +134,16 @@ def named_run(name: Path | str, root: Path = RESULTS) -> Path:
     path = Path(name)
     if len(path.parts) != 1 or path.exists():
         return path
-    runs, words = runs_of(root), (path.name, path.name.zfill(4))
+    runs, words = runs_of(), (path.name, path.name.zfill(4))
     if path.name == LATEST and runs:
         return runs[-1]
     names = [run.name for run in runs if run.name in words or run.name[:4] in words]
     if len(names) > 1 or path.name == LATEST:
         raise RunFolderError(
-            f"{root}: {' or '.join(names) or 'holds no run'}; write the whole name of a run, or measure one "
+            f"{RESULTS}: {' or '.join(names) or 'holds no run'}; write the whole name of a run, or measure one "
             "with 'ccbench run quick'"
         )
-    return root / names[0] if names else path
+    return RESULTS / names[0] if names else path
 
 
 def in_order(table: pa.Table) -> pa.Table:

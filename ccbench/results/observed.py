@@ -43,10 +43,7 @@ TOOLS = frozenset(
 
 LIBRARIES = frozenset({"", "NCCL", "RCCL", "HCCL"})
 
-_ALGORITHMS = {name: name for name in ALGORITHMS} | dict.fromkeys(
-    ("collnetdirect", "collnetchain"), "collnet"
-)
-_PROTOCOLS = {name: name for name in PROTOCOLS}
+_MODELLED_AS = {"collnetdirect": "collnet", "collnetchain": "collnet"}
 _ASSIGNMENTS = re.compile(r"\s*(?:[A-Z][A-Z0-9_]*=\S+[\s,;]*)+")
 _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s;]*[^\s;,])")
 
@@ -88,16 +85,16 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     unknown: list[str] = []
     chosen: dict[str, Any] = {}
     for name, variable, stated_word, known in (
-        ("algorithm", "NCCL_ALGO", table.algorithm, _ALGORITHMS),
-        ("protocol", "NCCL_PROTO", table.protocol, _PROTOCOLS),
+        ("algorithm", "NCCL_ALGO", table.algorithm, ALGORITHMS),
+        ("protocol", "NCCL_PROTO", table.protocol, PROTOCOLS),
     ):
         is_open = stated_word == "default"
         word = variables.get(variable, "") if is_open else stated_word
         # Where several are allowed, or some are not, the choice is still the library's.
         if is_open and (not word or "," in word or word.startswith("^")):
             chosen[name] = "default"
-        elif word.lower() in known:
-            chosen[name] = known[word.lower()]
+        elif (modelled := _MODELLED_AS.get(word.lower(), word.lower())) in known:
+            chosen[name] = modelled
         else:
             unknown.append(f"{variable}={word}" if is_open else word)
     if unknown:

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.cases.axes import IDENTITY, OVERLAP, Case, setting_labels
-from ccbench.cases.measurement import MORE_ROUNDS, Rounding, Status
-from ccbench.collectives import COLLECTIVES
+from ccbench.cases.measurement import MORE_ROUNDS, Conditions, Rounding, Status
+from ccbench.columns import columns_of
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.flags import NO_LINK_FLAGS, Flag
 from ccbench.groups import parse_groups
-from ccbench.results.schema import BYTES_PER_GIGABYTE, SCHEMA, usual_waits
+from ccbench.results.schema import SCHEMA, Speed, bandwidths, usual_waits
 from ccbench.topology.files import from_plain
 from ccbench.topology.graph import Topology
 from ccbench.units import format_change, format_size, plain
@@ -164,7 +164,7 @@ NO_SAMPLES.flags.writeable = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point(Case, Rounding):
+class Point(Case, Rounding, Conditions, Speed):
     """One case of a run. Columns are as ``ccbench.results.SCHEMA`` has them; times are seconds per launch.
 
     Text is one printable line. What is not known is None, "", () or no samples. Figures of speed are None
@@ -191,35 +191,19 @@ class Point(Case, Rounding):
     )
     round_samples: tuple[int, ...] = ()
     rank_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
-    median_seconds: float | None = None
-    low_seconds: float | None = None
-    high_seconds: float | None = None
-    interval_confidence: float | None = None
-    algbw: float | None = None
-    busbw: float | None = None
     bound_seconds: float | None = None
     predicted_seconds: float | None = None
     predicted_low_80_seconds: float | None = None
     predicted_high_80_seconds: float | None = None
     predicted_low_95_seconds: float | None = None
     predicted_high_95_seconds: float | None = None
-    predicted_origin: str = ""
     bottleneck: str = ""
-    rank_median_seconds: tuple[float, ...] = ()
     rank_waiting_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
     rank_cpu_share: tuple[float, ...] = ()
     rank_queued_share: tuple[float, ...] = ()
-    slowest_rank: int | None = None
     group_names: tuple[str, ...] = ()
     group_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
-    group_median_seconds: tuple[float, ...] = ()
-    overlap_efficiency: float | None = None
-    overlap_low: float | None = None
-    overlap_high: float | None = None
-    binding: tuple[int, ...] = ()
     node_of_rank: tuple[int, ...] = ()
-    oversubscribed: bool = False
-    flags: tuple[str, ...] = ()
     device_readings: str = ""
     source: str = ""
     source_table: int = 0
@@ -227,7 +211,6 @@ class Point(Case, Rounding):
     tool_version: str = ""
     device_model: str = ""
     time_statistic: str = "median"
-    printed_busbw: float | None = None
     gpu: str = ""
     host: str = ""
     machine: str = ""
@@ -366,17 +349,7 @@ class Point(Case, Rounding):
 
     def busbw_at(self, seconds: float | None) -> float | None:
         """Bus bandwidth in GB/s this case would have if it took ``seconds``; None where no bus is used."""
-        # One rank uses no bus, and the factor of a collective that is not in the table is not known.
-        row = COLLECTIVES.get(self.collective)
-        if (
-            not seconds
-            or not self.size_bytes
-            or self.group_ranks < 2
-            or row is None
-            or not row.moves_data
-        ):
-            return None
-        return self.size_bytes / seconds / BYTES_PER_GIGABYTE * row.bus_factor(self.group_ranks)
+        return bandwidths(self, seconds or 0.0)[1] if self.group_ranks > 1 else None
 
     @property
     def name(self) -> str:
@@ -407,12 +380,8 @@ LONGEST_TEXT = 200
 RAW = ("device_readings",)
 """JSON texts, which are not touched."""
 
-COLUMN_OF = {
-    "algbw": "algbw_GB_s",
-    "busbw": "busbw_GB_s",
-    "printed_busbw": "printed_busbw_GB_s",
-}
-"""Fields whose column has another name."""
+COLUMN_OF = {column.attribute: column.name for column in columns_of(Point)}
+"""Fields whose column may have another name."""
 
 
 def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:
@@ -440,13 +409,8 @@ def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:
             fields_of_point["flags"] = (*fields_of_point["flags"], Flag.OVERSUBSCRIBED.value)
         # Nothing is known of the speed of the device that an emulated one stands for.
         if Flag.EMULATION in fields_of_point["flags"]:
-            unknown = (
-                "bound_seconds",
-                *(name for name in fields_of_point if name.startswith("predicted_")),
-            )
-            fields_of_point |= {
-                name: "" if name == "predicted_origin" else None for name in unknown
-            }
+            predicted = (name for name in values if name.startswith("predicted_"))
+            fields_of_point |= dict.fromkeys(("bound_seconds", *predicted))
         if fields_of_point["network"].startswith("none"):
             fields_of_point["network"] = ""
         points.append(Point(**fields_of_point))

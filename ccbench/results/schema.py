@@ -50,7 +50,7 @@ _NOT_PRINTED = "ccbench measured the case, or the output does not print it"
 _LAUNCH, _RATE = "seconds per launch", "1e9 bytes/second"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Speed:
     """Figures of speed that follow from the samples of a case that is OK."""
 
@@ -100,7 +100,9 @@ class Speed:
     group_median_seconds: tuple[float, ...] = column(
         (), "median of each of group_names", _LAUNCH, _NO_PART
     )
-    slowest_group: int | None = column(None, "place of the largest, from 0", null_when=_NO_PART)
+    slowest_group_place: int | None = column(
+        None, "place of the largest, from 0", null_when=_NO_PART, name="slowest_group"
+    )
     overlap_efficiency: float | None = column(
         None,
         "share of the shorter part that is hidden: 1 all, 0 none",
@@ -372,7 +374,7 @@ def speed_of(measurement: Measurement, confidence: float) -> Speed:
     if medians := _medians(measurement, measurement.group_samples_seconds, confidence):
         figures |= {
             "group_median_seconds": tuple(medians),
-            "slowest_group": _largest(medians),
+            "slowest_group_place": _largest(medians),
         }
     return Speed(**figures, **_overlap(measurement, confidence))
 

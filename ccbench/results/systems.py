@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from ccbench.cases.measurement import Measurement
@@ -76,37 +76,25 @@ def is_other_model(first: str, second: str) -> bool:
     return bool(left and right) and not any(alike(a, b) for a in left for b in right)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Model that was listed, and the machine's own.
+def remark_on_models(topology: Topology, models: Sequence[str]) -> str:
+    """What to know where one of ``models`` is none of ``topology``'s GPUs; "" where all may be.
 
-    same_links: whether the two are cards on the same kind of slot, so that a model of links still holds.
+    Raises MachineError, with the cure, unless the two are cards on the same kind of slot, so that a model of links
+    still holds.
     """
-
-    listed: str
-    machine: str
-    model: str
-    same_links: bool
-
-    def __str__(self) -> str:
-        return f"{self.machine} has {self.model}, and the devices listed are {self.listed}"
-
-
-def difference(topology: Topology, models: Sequence[str]) -> Difference | None:
-    """The first of ``models`` that is none of ``topology``'s GPUs; None where all may be."""
     gpus = topology.gpus
     own = str(gpus[0].model or topology.facts.get("gpu_model") or "") if gpus else ""
     listed = next((model for model in models if is_other_model(model, own)), None)
     if listed is None:
-        return None
+        return ""
+    differ = f"{topology.name} has {own}, and the devices listed are {listed}"
     # Cards on slots of one PCIe generation have the same links, whatever is on the card.
     named = [generations_in(model) for model in (listed, own)]
-    slots = {
-        pcie_generation(named_generation[0]) if named_generation else None
-        for named_generation in named
-    }
+    slots = {pcie_generation(generations[0]) if generations else None for generations in named}
     are_cards = topology_class(topology) is TopologyClass.PCIE and not is_module(listed)
-    return Difference(listed, topology.name, own, are_cards and len(slots) == 1)
+    if not are_cards or len(slots) > 1:
+        raise MachineError(f"{differ}; {cure(listed)}")
+    return f"{differ}; predictions are for the former, on the same kind of slots"
 
 
 def machines_with(model: str) -> tuple[str, ...]:
@@ -121,6 +109,15 @@ def machines_with(model: str) -> tuple[str, ...]:
     )
 
 
+def on_plain_slots(card: str) -> tuple[str, ...]:
+    """The machine of the catalog with plain slots of the card's generation."""
+    from ccbench.topology.files import catalog_names
+
+    generation = next(iter(generations_in(card)), Generation.UNKNOWN)
+    plain = f"pcie{pcie_generation(generation)}-x16"
+    return (plain,) if plain in catalog_names() else ()
+
+
 def machines_of(
     model: str, gpus: int, highest: int, peer_access: bool | None = None
 ) -> tuple[str, ...]:
@@ -128,7 +125,7 @@ def machines_of(
 
     highest: the highest number of a GPU. peer_access: between PCIe cards; None where nobody tells.
     """
-    from ccbench.topology.files import catalog_names, load_catalog
+    from ccbench.topology.files import load_catalog
 
     named = [load_catalog(name) for name in machines_with(model)]
     generation = next(iter(generations_in(model)), Generation.UNKNOWN)
@@ -139,11 +136,8 @@ def machines_of(
     if is_card(model):
         # Cards may have NVLink bridges, and whether others reach each other is up to drivers and clouds.
         if nvlinks_of(model) or peer_access is None:
-            plain = f"pcie{pcie_generation(generation)}-x16"
-            return (
-                *(machine.name for machine in named),
-                *[plain] * (len(named) == 1 and plain in catalog_names()),
-            )
+            names = tuple(machine.name for machine in named)
+            return names + on_plain_slots(model) if len(names) == 1 else names
         return tuple(
             machine.name for machine in named if machine.facts.get("peer_access") is peer_access
         )
@@ -222,23 +216,23 @@ def recognised(log: ImportedLog, system: StatedSystem) -> tuple[StatedSystem, tu
     source, or what is missing and what to type.
     """
     notes = []
+
+    def taken(option: str, name: str, why: str) -> str:
+        return f"{log.source}: taken as --{option} {name}: {why}; if it is another, name that"
+
     system = replace(system, path=path_shown(log))
     tables = [table for table in log.tables if (table.ranks or 0) > 1]
     if not system.machine and tables:
         machine, why = _machine_shown(log, tables, system)
         if machine:
-            notes.append(
-                f"{log.source}: taken as --machine {machine}: {why}; if it is another, name that"
-            )
+            notes.append(taken("machine", machine, why))
             system = replace(system, machine=machine, source=machine)
         else:
             notes.append(f"{log.source}: no predictions: {why}")
     if system.source and not system.network and any((table.nodes or 0) > 1 for table in tables):
         network, why = _network_shown(log, system.source)
         if network:
-            notes.append(
-                f"{log.source}: taken as --network {network}: {why}; if it is another, name that"
-            )
+            notes.append(taken("network", network, why))
             system = replace(system, network=network)
         elif why:
             notes.append(f"{log.source}: {why}")
@@ -266,8 +260,6 @@ def _machine_shown(
     log: ImportedLog, tables: Sequence[ImportedTable], system: StatedSystem
 ) -> tuple[str, str]:
     """(machine of the catalog, why); "" where the output leaves it open, and then why says what to type."""
-    from ccbench.topology.files import catalog_names
-
     option = "give --machine ('ccbench list machines')"
     devices = [device for device in log.devices if device.model]
     models = list(dict.fromkeys(bare_model(device.model) for device in devices))
@@ -304,10 +296,7 @@ def _machine_shown(
     machines = machines_of(model, max(each), highest, peers)
     which = machines or machines_with(model)
     if not which and is_card(model):
-        # A card that the catalog does not have, on a plain slot of its generation.
-        generation = next(iter(generations_in(model)), Generation.UNKNOWN)
-        plain = f"pcie{pcie_generation(generation)}-x16"
-        which = (plain,) if plain in catalog_names() else ()
+        which = on_plain_slots(model)  # a card that the catalog does not have
     alone = all((table.nodes or system.nodes) == 1 for table in tables)
     # Of one card, or one node of a rack, what joins it to others does not matter.
     in_a_rack = alone and bool(machines_with(model)) and _SUPERCHIP.search(model)
@@ -377,13 +366,8 @@ class Pricer:
             return None
         try:
             models = [device.model for device in log.devices if device.model]
-            mismatch = difference(_node(source), models)
-            if mismatch:
-                if not mismatch.same_links:
-                    raise MachineError(f"{mismatch}; {cure(mismatch.listed)}")
-                self.remarks.setdefault(
-                    f"{mismatch}; predictions are for the former, on the same kind of slots"
-                )
+            if remark := remark_on_models(_node(source), models):
+                self.remarks.setdefault(remark)
             cluster = cluster_on(system, case.ranks, case.nodes)
         except MachineError as error:
             self.problems.setdefault(f"no predictions for {case.ranks} ranks: {error}")
@@ -429,26 +413,36 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
     """
     from ccbench.topology.files import catalog_names
 
-    # Files of one import may be of several machines.
-    file = manifest.imported(point.source)
-    name, network = (file.text(key) or getattr(manifest, key) for key in ("machine", "network"))
-    # Hosts that a log counts are those of the point; how many machines they are only the user can say.
-    stated_nodes = manifest.at("nodes")
-    nodes = stated_nodes if isinstance(stated_nodes, int) else None
+    stated = system_stated(manifest, point)
+    name = stated.machine
     if not name:
         raise MachineError(
             "the run does not name its machine; give --machine (of several nodes --network)"
         )
-    path = path_recorded(manifest, point)
     if name in catalog_names():
-        system = StatedSystem(nodes=nodes, network=network, source=name, path=path)
-        return cluster_on(system, point.ranks, point.nodes).system
+        return cluster_on(replace(stated, source=name), point.ranks, point.nodes).system
     if manifest.topology is None or manifest.topology.name != name:
         raise MachineError(
             f"run.json does not hold the machine {name}; name one of 'ccbench list machines'"
         )
-    node = with_path(manifest.topology, dict(path))
-    return cluster_of(node, point.nodes or nodes, network or None, point.ranks).system
+    node = with_path(manifest.topology, dict(stated.path))
+    nodes = point.nodes or stated.nodes
+    return cluster_of(node, nodes, stated.network or None, point.ranks).system
+
+
+def system_stated(manifest: Manifest, point: Point) -> StatedSystem:
+    """Return what run.json states of the system of ``point``: machine, nodes, network and path."""
+    # Files of one import may be of several machines.
+    file = manifest.imported(point.source)
+    name, network = (file.text(key) or getattr(manifest, key) for key in ("machine", "network"))
+    # Hosts that a log counts are those of the point; how many machines they are only the user can say.
+    nodes = manifest.at("nodes")
+    return StatedSystem(
+        name,
+        nodes=nodes if isinstance(nodes, int) else None,
+        network=network,
+        path=path_recorded(manifest, point),
+    )
 
 
 def path_recorded(manifest: Manifest, point: Point) -> tuple[tuple[str, str], ...]:

@@ -7,8 +7,7 @@ result have orders of their own, every bit has to come from one of a family.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -39,12 +38,8 @@ TRUNCATED = "bfloat16 truncated"
 """Sums of float32 whose lower half is cut off: as oneCCL 2022.1 adds on a processor without AVX-512."""
 
 
-@dataclass(frozen=True)
-class Family:
-    """Orders of one kind, of which blocks of a result may each have another."""
-
-    name: str
-    sums: tuple[Sum, ...]
+Families = Mapping[str, Sequence[Sum]]
+"""Orders by kind; of those of one kind blocks of a result may each have another."""
 
 
 def accumulation_of(case: Case, places: NDArray[np.int64], bits: Array) -> str:
@@ -97,22 +92,22 @@ def _accumulation(
 
 
 def _explanation(
-    families: Sequence[Family], parts: Sequence[Array], bits: Array, name: str, factors: bool
+    families: Families, parts: Sequence[Array], bits: Array, name: str, factors: bool
 ) -> str | None:
     """Return the order in which additions in type ``name`` give ``bits``, '' for any, None for none."""
     fitting: list[str] = []
-    for family in families:
+    for kind, sums in families.items():
         unexplained = np.ones(len(bits), bool)
-        for total in family.sums:
+        for total in sums:
             agrees = bits_of(_added(total.order, parts, name, factors)) == bits
             if agrees.all():
                 fitting.append(order_text(total))
             unexplained &= ~agrees
         if not fitting and not unexplained.any():
-            return f"{family.name}, {BY_BLOCKS}"
+            return f"{kind}, {BY_BLOCKS}"
     if not fitting:
         return None
-    tried = sum(len(family.sums) for family in families)
+    tried = sum(map(len, families.values()))
     return "" if len(fitting) == tried else fitting[0]
 
 
@@ -171,25 +166,25 @@ def narrower_type(values: Array, dtype: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _families(collective: str, ranks: int, root: int) -> tuple[Family, ...]:
+def _families(collective: str, ranks: int, root: int) -> Families:
     """Return the orders to try, those of more libraries first."""
-    own = []
+    own: dict[str, Sequence[Sum]] = {}
     # Own schedules have the orders of most libraries' algorithms for one collective or another.
     for name in algorithms_of(collective):
         schedule = schedule_for(collective, name, ranks, root, prove=False)
         if followed(schedule):
             both = [bit_dependence(schedule, own_first).sums for own_first in (False, True)]
-            own.append(Family(f"order of {name}", tuple({*both[0], *both[1]})))
+            own[f"order of {name}"] = tuple({*both[0], *both[1]})
     turns = [[(start + step) % ranks for step in range(ranks)] for start in range(ranks)]
     starts = [[rank, *(peer for peer in range(ranks) if peer != rank)] for rank in range(ranks)]
-    return (
+    return {
         # Of three ranks every tree is a chain.
-        Family("tree", tuple(trees(ranks)) if ranks > 3 else ()),
-        Family("chain", tuple(map(chain, turns))),
-        Family("chain backwards", tuple(chain(turn[::-1]) for turn in turns)),
-        Family("chain that begins with the owner", tuple(map(chain, starts))),
-        *own,
-    )
+        "tree": tuple(trees(ranks)) if ranks > 3 else (),
+        "chain": [chain(turn) for turn in turns],
+        "chain backwards": [chain(turn[::-1]) for turn in turns],
+        "chain that begins with the owner": [chain(start) for start in starts],
+        **own,
+    }
 
 
 def trees(ranks: int) -> Iterator[Sum]:

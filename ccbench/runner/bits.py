@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.endpoint import Endpoint, Result
-from ccbench.cases.axes import NO_ROOT, Case
+from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Rounding
 from ccbench.collectives import collective
 from ccbench.columns import merge
@@ -104,7 +104,7 @@ def _first_bits(case: Case, result: Result, sample: Array) -> RankBits:
     assert part is not None, "it has a result"
     assert case.inexact is not None, "it was filled with such data"
     row = collective(case.collective)
-    root = max(part.case.root, 0) if part.case.root != NO_ROOT else 0
+    root = max(part.case.root, 0)
     _, block = row.origins(part.group_rank, 0, part.case.ranks, root)[0]
     places = (block * case.count + looked_at(len(result.values))) % INEXACT_PERIOD
     # Written backwards, so that the first element of each place stays.

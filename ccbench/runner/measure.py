@@ -65,11 +65,10 @@ class RankResult:
     """Result of one rank. ``stamps`` and ``part_stamps`` are the same on all ranks, which share them.
 
     stamps: (ranks, samples, 2) in seconds; warmup_seconds: per launch, as this rank saw it;
-    waiting_seconds: of a launch, what this rank waited for others. parts: names of what samples are made of,
-    where measuring takes it apart; part_stamps: (ranks, parts, samples, 2).
+    waiting_seconds: of a launch, what this rank waited for others. part_stamps: (ranks, parts, samples, 2), of
+    OVERLAP_PARTS in mode overlap.
     """
 
-    rank: int
     stamps: NDArray[np.float64]
     warmup_seconds: tuple[float, ...]
     waiting_seconds: float
@@ -77,7 +76,6 @@ class RankResult:
     stop_reason: str
     mismatch: Mismatch | None
     launching_seconds: float
-    parts: tuple[str, ...] = ()
     part_stamps: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0, 2)))
     bits: tuple[RankBits, ...] = ()
 
@@ -124,9 +122,9 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
     endpoint.share_stamps((count + 1) * sampler.stamps)
     stamps = endpoint.stamps[:, : (count + 1) * sampler.stamps].copy()
     by_part = stamps.reshape(len(stamps), count + 1, sampler.stamps, 2).swapaxes(1, 2)
-    own = by_part[endpoint.rank, sampler.launching]
+    # Of a sample with parts both together, then each alone; what each took beside the other is within the first.
+    own = by_part[endpoint.rank, :3]
     return RankResult(
-        endpoint.rank,
         by_part[:, 0],
         warmup,
         waiting_seconds,
@@ -134,7 +132,6 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
         reason,
         mismatch or adversarial,
         float(np.sum(own[..., 1] - own[..., 0])) + warmup_total_seconds,
-        sampler.parts,
         by_part[:, 1:],
         bits,
     )
@@ -314,11 +311,9 @@ def takes_fastest_rank(case: Case) -> bool:
     devices go each by itself: what others took more, they waited for who started last. On one host all
     start together, and who took least only ended first, as a tree's root ends before its leaves.
     """
-    waits = case.collective in SYNCHRONIZING_COLLECTIVES and not (
-        case.groups or case.concurrent
-    )
     return (
-        waits
+        case.collective in SYNCHRONIZING_COLLECTIVES
+        and not (case.groups or case.concurrent)
         and case.nodes > 1
         and case.mode in ALONE
         and capabilities_of(case.backend).device_timed
@@ -343,13 +338,10 @@ def durations(stamps: NDArray[np.float64], last_starter: bool = False) -> NDArra
 class Sampler:
     """Takes samples of ``launches`` launches each.
 
-    stamps: how many a sample has; the first is the sample itself, then come those of ``parts``. launching:
-    which of them are of launches.
+    stamps: how many a sample has; the first is the sample itself, then come those of its parts.
     """
 
     stamps = 1
-    parts: tuple[str, ...] = ()
-    launching: tuple[int, ...] = (0,)
 
     def __init__(self, endpoint: Endpoint, launches: int) -> None:
         self.endpoint = endpoint
@@ -393,8 +385,6 @@ class OverlapSampler(Sampler):
 
     endpoint: OverlappingEndpoint
     stamps = 1 + len(OVERLAP_PARTS)
-    parts = OVERLAP_PARTS
-    launching = (0, 1, 2)
 
     def __init__(self, endpoint: OverlappingEndpoint, launches: int, computes: bool) -> None:
         """computes: False for a rank that stands by and leaves the processors to those who do something."""
@@ -532,17 +522,12 @@ def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
     if measurement.status is not Status.OK or measurement.stop_reason == NO_TEAM:
         return measurement
     # At least as many as planned, however narrow: rounds tell drift from noise.
-    rounds = len(rounds_of(measurement))
-    if rounds < sampling.rounds:
-        return replace(measurement, stop_reason=MORE_ROUNDS)
-    interval = rounds_interval(
-        measurement.samples_seconds, rounds_of(measurement), sampling.confidence
-    )
-    if (
-        relative_width(interval) <= sampling.target_relative_width
-        or sampling.target_relative_width >= 1
-    ):
-        return replace(measurement, stop_reason="interval")
-    if rounds >= EXTRA_ROUNDS_FACTOR * sampling.rounds:
-        return replace(measurement, stop_reason="maximum of rounds")
-    return replace(measurement, stop_reason=MORE_ROUNDS)
+    rounds, reason = rounds_of(measurement), MORE_ROUNDS
+    if len(rounds) >= sampling.rounds:
+        interval = rounds_interval(measurement.samples_seconds, rounds, sampling.confidence)
+        target = sampling.target_relative_width
+        if relative_width(interval) <= target or target >= 1:
+            reason = "interval"
+        elif len(rounds) >= EXTRA_ROUNDS_FACTOR * sampling.rounds:
+            reason = "maximum of rounds"
+    return replace(measurement, stop_reason=reason)

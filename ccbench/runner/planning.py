@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
 from ccbench.backends.prerequisites import cupy_missing, driver_missing
-from ccbench.cases.axes import DEVICE_MEMORY, NO_ROOT, PER_GPU, PROCESSES, Case
+from ccbench.cases.axes import DEVICE_MEMORY, PER_GPU, PROCESSES, Case
 from ccbench.cases.capabilities import (
     Device,
     backends_of_auto,
     capabilities_of,
 )
-from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.machine.accelerators import count_gpus
@@ -41,6 +40,9 @@ if TYPE_CHECKING:
     from ccbench.runner.workers.hub import AgentHub
     from ccbench.suite.model import Suite
 
+
+ROOT = Path("/")
+"""Folder below which the machine's device files lie."""
 
 DETECT = "detect"
 """The machine's name that stands for measuring this one."""
@@ -190,7 +192,10 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         parse_network(options.network)  # before anything is recorded under it
     elif nodes > 1:
         unpriced = f"{nodes} nodes need a network; write --network ib-ndr-400x8 or the like"
-    priced_on = _priced_on(options)
+    priced_on = None
+    if options.machine not in (None, DETECT):
+        named = named_context(options.machine, options.network)
+        priced_on = replace(named, launched=bool(options.launch))
     gpus = priced_on.gpus if priced_on else None
     backends = options.backends or suite.backends
     simulated = all(capabilities_of(name).simulated for name in backends)
@@ -222,7 +227,6 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     suite, unread = planned_variants(suite, away, options.allow_libraries, options.only_plan)
     cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases, gpus if simulated else None, options)
-    refused = refusals(cases, "" if elsewhere else devices_missing(options))
     notes = notes if by_auto or elsewhere else ()
     # Of a choice nobody asked for the rest.
     absent = {} if options.only else left_out(suite, context)
@@ -230,10 +234,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     dropped, only_for = sweeps_elsewhere(suite, context)
     if dropped and not options.only:
         remarks += [f"{plural(dropped, 'sweep')} left out: for {only_for}"]
-    unsupported = Counter(
-        f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()
-    )
-    remarks += [f"{plural(count, 'case')} {why}" for why, count in unsupported.items()]
+    refused = refusals(cases, "" if elsewhere else devices_missing(options))
+    remarks += [f"{plural(count, 'case')} {why}" for why, count in refused.items()]
     remarks += unread
     remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
     return Plan(
@@ -243,14 +245,6 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         notes=(*notes, *remarks),
         context=priced_on,
     )
-
-
-def _priced_on(options: RunOptions) -> PredictionContext | None:
-    """Return what a machine that is named is priced on."""
-    if options.machine in (None, DETECT):
-        return None
-    named = named_context(options.machine, options.network)
-    return replace(named, launched=bool(options.launch))
 
 
 def as_asked(suite: Suite, options: RunOptions) -> Suite:
@@ -323,18 +317,18 @@ def devices_missing(options: RunOptions) -> str:
     )
 
 
-def refusals(cases: Sequence[Case], no_devices: str = "") -> dict[Case, str]:
-    """Return why cases cannot run, of those of which that is known before any team starts.
+def refusals(cases: Sequence[Case], no_devices: str) -> Counter[str]:
+    """Count why cases cannot run, as far as that is known before any team starts.
 
     no_devices: why buffers cannot be in the memory of GPUs, as ``devices_missing`` has it.
     """
-    reasons = {}
+    reasons = Counter[str]()
     for case in cases:
         reason = no_devices if case.memory == DEVICE_MEMORY else None
         with suppress(BackendUnavailable):  # an MPI that is not installed knows nothing
             reason = reason or open_backend(case.backend).unsupported(case)
         if reason:
-            reasons[case] = reason
+            reasons[f"unsupported by {case.backend}: {reason}"] += 1
     return reasons
 
 
@@ -422,8 +416,8 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
     missing = {
         name: unavailable(open_backend(name), options) for name in backends_of_auto(gpus=True)
     }
-    launched, chosen = options.launched, os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = launched.gpus if launched else visible_gpus(Path("/"), chosen)
+    launched = options.launched
+    gpus = launched.gpus if launched else visible_gpus()
     if gpus == 1 != options.ranks:
         missing = {name: reason or _one_gpu(name) for name, reason in missing.items()}
     there = tuple(name for name, reason in missing.items() if not reason)
@@ -432,17 +426,16 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
     return there, (f"backend auto: {', '.join(there)}{next(reasons, '')}",)
 
 
-def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
+def refuse_idle_devices(options: RunOptions) -> None:
     """Raise BackendUnavailable where there are GPUs that ``auto`` would leave idle to measure processors.
 
-    The message says what to install. root: below it lie the machine's device files.
+    The message says what to install.
     """
     if options.launched:
         gpus = [(host.name, len(host.gpus), host.no_gpus) for host in options.launched.facts]
     else:
         reasons = (open_backend(name).unavailable() for name in backends_of_auto(gpus=True))
-        visible = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        gpus = [("this machine", visible, next(filter(None, reasons), ""))]
+        gpus = [("this machine", visible_gpus(), next(filter(None, reasons), ""))]
     for place, count, reason in gpus:
         if count and reason:
             raise BackendUnavailable(
@@ -451,29 +444,24 @@ def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
             )
 
 
-def automatic_ranks(
-    backends: Sequence[str] = (), root: Path = Path("/"), on_devices: bool = False
-) -> int:
+def automatic_ranks(backends: Sequence[str] = (), on_devices: bool = False) -> int:
     """Return NVIDIA's GPUs where only backends that drive GPUs are asked for, else processors; at least 2.
 
-    root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs, whatever the
-    backend.
+    on_devices: buffers are in the memory of GPUs, whatever the backend.
     """
     if on_devices or (backends and all(capabilities_of(name).on_gpus for name in backends)):
-        return max(2, visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES")))
+        return max(2, visible_gpus())
     return max(2, usable_cores())
 
 
-def visible_gpus(root: Path, chosen: str | None) -> int:
-    """Return the NVIDIA devices of this machine, as its device files tell; the driver where these do not.
-
-    chosen: CUDA_VISIBLE_DEVICES, None where it is not set.
-    """
-    present = len(list(root.glob("dev/nvidia[0-9]*")))
-    if not present and driver_missing(root) is None:
+def visible_gpus() -> int:
+    """Return the NVIDIA devices of this machine, as its device files tell; the driver where these do not."""
+    present = len(list(ROOT.glob("dev/nvidia[0-9]*")))
+    if not present and driver_missing(ROOT) is None:
         present = max(
             1, count_gpus()
         )  # under Windows and on boards a GPU has no file of its own
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return present
     return min(present, sum(word.strip() not in ("", "-1") for word in chosen.split(",")))
@@ -491,7 +479,7 @@ def case_bytes(case: Case) -> int:
 
 def rank_bytes(case: Case) -> int:
     """Return the input and output buffers of the rank that has most."""
-    root = 0 if case.root == NO_ROOT else case.root
+    root = max(case.root, 0)
     alike = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root
     concurrent = case.concurrent_case
     own = max(
@@ -502,13 +490,7 @@ def rank_bytes(case: Case) -> int:
 
 
 def _bytes_of(case: Case, group_rank: int) -> int:
-    # Only uneven traffic needs the amounts of each pair, a matrix of ranks x ranks.
-    row, root = collective(case.collective), max(case.root, 0)
-    if case.traffic:
-        inputs, outputs = case.input_count(group_rank), case.output_count(group_rank)
-    else:
-        inputs = row.input_count(case.count, case.group_ranks, group_rank, root)
-        outputs = row.output_count(case.count, case.group_ranks, group_rank, root)
+    inputs, outputs = case.input_count(group_rank), case.output_count(group_rank)
     return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(
         case.dtype
     )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
-from ccbench.cases.axes import OVERLAP, Case
+from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Status
-from ccbench.collectives import COLLECTIVES
 from ccbench.model import Prediction
+from ccbench.results.schema import BYTES_PER_GIGABYTE, bandwidths
 from ccbench.runner.measure import rounds_of
 from ccbench.stats import rounds_interval
 from ccbench.units import format_rate, format_seconds, format_size
@@ -130,12 +130,9 @@ def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
         return " ".join(words) + (f": {measurement.detail}" if measurement.detail else "")
     seconds = _median_seconds(measurement)
     words = [format_seconds(seconds)]
-    case = measurement.case
-    row = COLLECTIVES.get(case.collective)
-    if row is not None and row.moves_data and seconds > 0 and case.mode != OVERLAP:
-        words.append(
-            f"{format_rate(case.size_bytes / seconds * row.bus_factor(case.group_ranks))} busbw"
-        )
+    _, busbw = bandwidths(measurement.case, seconds)
+    if busbw is not None:
+        words.append(f"{format_rate(busbw * BYTES_PER_GIGABYTE)} busbw")
     if prediction is not None:
         words.append(f"predicted {format_seconds(prediction.predicted_seconds)}")
     return ", ".join(words)
@@ -159,15 +156,6 @@ def clock_text(seconds: float) -> str:
 def left_text(took_seconds: float, done: int, left: int) -> str:
     """``left 1:05`` at the pace of the rounds done so far; '' before the first and after the last."""
     return f"left {clock_text(took_seconds / done * left)}" if done and left else ""
-
-
-def _is_news(measurement: Measurement, reported: set[str]) -> bool:
-    """Return whether a case went wrong, or is unsupported for a reason not among those ``reported``."""
-    if measurement.status is not Status.UNSUPPORTED:
-        return measurement.status is not Status.OK
-    repeated = measurement.detail in reported
-    reported.add(measurement.detail)
-    return not repeated
 
 
 class PlainProgress(Progress):
@@ -205,8 +193,13 @@ class PlainProgress(Progress):
     ) -> None:
         """A line where the case went wrong or was its collective's last of the round."""
         self._done, self._left = self._done + 1, left
-        case = measurement.case
-        if _is_news(measurement, self._told) or self._every:
+        case, status, detail = measurement.case, measurement.status, measurement.detail
+        # That a case went wrong is news, and each reason why some are unsupported, once.
+        unsupported = status is Status.UNSUPPORTED
+        is_news = detail not in self._told if unsupported else status is not Status.OK
+        if unsupported:
+            self._told.add(detail)
+        if is_news or self._every:
             self.note(
                 f"[{self._done}/{self._done + left}] {label_text(case)}: "
                 f"{result_text(measurement, prediction)}{self._ending()}"
@@ -250,15 +243,13 @@ class LiveProgress(PlainProgress):
     Redrawn at most every DRAWN_SECONDS, so that short cases do not wait for it.
     """
 
-    def __init__(
-        self, stream: TextIO | None, every: bool = False, width: int | None = None
-    ) -> None:
+    def __init__(self, stream: TextIO | None, every: bool = False) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
 
         super().__init__(stream, every)
-        console = Console(file=cast(TextIO, self._stream), width=width, highlight=False)
+        console = Console(file=cast(TextIO, self._stream), highlight=False)
         columns = [
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             *([] if console.width < 60 else [BarColumn(bar_width=20)]),
@@ -318,19 +309,14 @@ class LiveProgress(PlainProgress):
         self._bar.refresh()
 
 
-def progress_for(
-    stream: TextIO | None,
-    quiet: bool = False,
-    variables: Mapping[str, str] | None = None,
-    every: bool = False,
-) -> Progress:
+def progress_for(stream: TextIO | None, quiet: bool = False, every: bool = False) -> Progress:
     """The display that suits ``stream``: with a bar on a terminal that can move its cursor, else lines alone.
 
     every: a line for every case.
     """
     if quiet or stream is None:
         return Progress()
-    terminal = (os.environ if variables is None else variables).get("TERM", "")
+    terminal = os.environ.get("TERM", "")
     if TolerantStream(stream).isatty() and terminal not in ("dumb", "unknown", ""):
         return LiveProgress(stream, every)
     return PlainProgress(stream, every)

@@ -102,8 +102,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     """
     fault_from_environment()  # what is misspelt there is told before anything starts
     refuse_small_address_space()
-    limit = options.time_limit_seconds
-    deadline = None if limit is None else time.monotonic() + limit
+    deadline = time.monotonic() + (options.time_limit_seconds or math.inf)
     options = with_launched_ranks(options, progress)
     suite = suite_on_nodes(suite, options)
     refuse_few_nodes(suite, options)
@@ -128,7 +127,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             keep_note(unclear, folder, progress)
         for problem in folder.problems:
             keep_note(problem, folder, progress)
-        context = context_of(plan, options, visible)
+        context = replace(context_of(plan, options, visible), launched=bool(options.launch))
         folder.describe(
             machine={"name": (context.gpus or topology).name},
             topology=to_plain(visible),
@@ -156,45 +155,39 @@ def _not_started(case: Case, error: CcbenchError) -> Measurement:
     return Measurement(case, status, str(error), stop_reason=NO_TEAM)
 
 
+@dataclass
 class _Run:
-    """One run under way: its teams and its counts."""
+    """One run under way: its teams and its counts.
 
-    def __init__(
-        self,
-        suite: Suite,
-        cases: Sequence[Case],
-        options: RunOptions,
-        context: PredictionContext,
-        backends: Mapping[str, Backend],
-        folder: RunFolder,
-        progress: Progress,
-        deadline: float | None,
-    ) -> None:
-        """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed.
+    cases: all that are planned, those that a resumed run finished before among them.
+    """
 
-        cases: all that are planned, those that a resumed run finished before among them.
-        """
-        self._sampling, self._seed = suite.sampling, suite.seed
-        self._context = replace(context, launched=bool(options.launch))
-        self._backends = backends
-        self._folder = folder
-        self._progress = progress
-        self._deadline = deadline
+    suite: Suite
+    cases: Sequence[Case]
+    options: RunOptions
+    context: PredictionContext
+    backends: Mapping[str, Backend]
+    folder: RunFolder
+    progress: Progress
+    deadline: float
+
+    def __post_init__(self) -> None:
+        """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed."""
+        cases, options = self.cases, self.options
+        self._sampling = self.suite.sampling
         self._teams: dict[TeamKey, Team] = {}
         self._costly: set[TeamKey] = set()
         self._failures: dict[TeamKey, list[CcbenchError]] = defaultdict(list)
         self._losses: dict[TeamKey, list[str]] = defaultdict(list)
-        self._results: dict[str, Measurement] = folder.unfinished() if options.resume else {}
-        self._launched_by, self._hub = options.launched_by, options.hub
-        self._reading_modules = options.reading_modules
+        self._results = self.folder.unfinished() if options.resume else {}
         self._lost = ""
         self._several_hosts = options.launched is not None and options.launched.nodes > 1
         launch = launch_of(options)
         self._launch = replace(launch, one_host=not self._several_hosts) if launch else None
-        self._guide = options.guides.get(suite.verdict)
-        self._planned = frozenset(case.case_id for case in cases)
-        on_devices = any(case.memory == DEVICE_MEMORY for case in cases)
-        self._no_devices = devices_missing(options) if on_devices else ""
+        self._guide = options.guides.get(self.suite.verdict)
+        self._no_devices = ""
+        if any(case.memory == DEVICE_MEMORY for case in cases):
+            self._no_devices = devices_missing(options)
         self._left = 0
         self._variants: dict[Case, list[str]] = defaultdict(list)
         for case in cases:
@@ -204,9 +197,9 @@ class _Run:
         for case in cases:
             if self._in_process(case) and not self._not_there(case):
                 if self._sampling.fresh_ranks:
-                    raise suite.origin.error(
+                    raise self.suite.origin.error(
                         ("sampling", "start_ranks"),
-                        f"{self._launched_by} has started the ranks of {case.backend}, and they cannot be "
+                        f"{self.options.launched_by} has started the ranks of {case.backend}, and they cannot be "
                         "started again; leave it out, or let ccbench run --launch start them",
                     )
                 try:
@@ -217,12 +210,12 @@ class _Run:
 
     def _in_process(self, case: Case) -> bool:
         """Return True if the ranks are processes that a launcher has started once and for all."""
-        return bool(self._launched_by) and capabilities_of(case.backend).in_process_ranks
+        return bool(self.options.launched_by) and capabilities_of(case.backend).in_process_ranks
 
     def all(self, cases: Sequence[Case], done_before: Mapping[str, Status]) -> RunOutcome:
         """Run every case; never loses one that was written."""
         self._left = sum(map(self._rounds_left, cases))
-        self._progress.started(self._left)
+        self.progress.started(self._left)
         exit_code = FINE
         measured = list(cases)
         try:
@@ -233,12 +226,12 @@ class _Run:
                     self._guided(self._guide, measured, done_before)
             finally:
                 self._close()
-                self._progress.finished()
+                self.progress.finished()
         except CannotStart as error:
             ended = {*done_before.values(), *(each.status for each in self._results.values())}
             if ended <= {Status.UNSUPPORTED, Status.SKIPPED}:
                 raise
-            self._progress.note(str(error))
+            self.progress.note(str(error))
         except KeyboardInterrupt:
             exit_code = INTERRUPTED
         except Terminated as stop:
@@ -261,7 +254,7 @@ class _Run:
             (code for status, code in EXIT_CODES.items() if counts.get(status)), complete
         )
         return RunOutcome(
-            self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished
+            self.folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished
         )
 
     def _rounds_left(self, case: Case) -> int:
@@ -280,23 +273,24 @@ class _Run:
 
         done: ids of cases that were finished before.
         """
+        planned = {case.case_id for case in self.cases}
         while True:
             left = [case for case in cases if self._wants_more(case)]
-            guided = guide(left, load_run(self._folder.path))
+            guided = guide(left, load_run(self.folder.path))
             new = [
                 case for case in guided if case.case_id not in done and self._wants_more(case)
             ]
             cases[:] = dict.fromkeys(
                 [*(case for case in cases if case.case_id in self._results), *new]
             )
-            further = [asked_of(case) for case in cases if case.case_id not in self._planned]
+            further = [asked_of(case) for case in cases if case.case_id not in planned]
             if further:
                 kept = [
                     row
-                    for row in self._folder.manifest.get(FURTHER_CASES, ())
+                    for row in self.folder.manifest.get(FURTHER_CASES, ())
                     if row not in further
                 ]
-                self._folder.describe(
+                self.folder.describe(
                     planned_cases=len(done) + len(cases), **{FURTHER_CASES: [*kept, *further]}
                 )
             self._left = sum(map(self._rounds_left, cases))
@@ -332,10 +326,10 @@ class _Run:
                                 self._team(case)
                 made = min(map(self._rounds_of, left))
                 in_turn = turned(left) if made % 2 else left
-                self._progress.round_started(made + 1, self._sampling.rounds, in_turn)
+                self.progress.round_started(made + 1, self._sampling.rounds, in_turn)
                 for case in in_turn:
                     if self._is_late():
-                        self._progress.note("the time limit is spent")
+                        self.progress.note("the time limit is spent")
                         return False
                     self._round(case)
                     result = self._results.get(case.case_id)
@@ -370,7 +364,7 @@ class _Run:
             if before is None:  # what rounds before have found stays
                 self._keep(Measurement(case, Status.SKIPPED, given_up), None)
             return
-        self._progress.case_started(case)
+        self.progress.case_started(case)
         # What a sample has besides its launches must be the same for all variants of a point.
         alike = [
             before,
@@ -398,22 +392,22 @@ class _Run:
             NO_LINK_FLAGS & set(measurement.conditions.flags) or case.started_with.library
         ):
             ran = measurement.algorithm_used, measurement.protocol_used
-            prediction = self._context.predict(case, *ran)
+            prediction = self.context.predict(case, *ran)
         measurement = self._keep(measurement, prediction)
         self._left += self._rounds_left(case) - rounds
-        self._progress.case_finished(measurement, prediction, self._left)
+        self.progress.case_finished(measurement, prediction, self._left)
 
     def _keep(self, measurement: Measurement, prediction: Prediction | None) -> Measurement:
         """Write a measurement, completed by what a team that died could not say; return it."""
         case = measurement.case
-        usual = "" if case.started_with.library else self._backends[case.backend].version()
+        usual = "" if case.started_with.library else self.backends[case.backend].version()
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         whole = replace(
             measurement,
             backend_version=measurement.backend_version or usual,
             started_at=measurement.started_at or now,
         )
-        self._folder.write(whole, prediction, self._sampling.confidence)
+        self.folder.write(whole, prediction, self._sampling.confidence)
         self._results[case.case_id] = whole
         return whole
 
@@ -464,38 +458,35 @@ class _Run:
             if self._in_process(case):
                 self._lost = (
                     f"not started: {case.label} {measurement.status.value}, and ranks that "
-                    f"{self._launched_by} has started cannot be started again; ccbench run --launch can"
+                    f"{self.options.launched_by} has started cannot be started again; ccbench run --launch can"
                 )
         return measurement
 
     def _is_late(self) -> bool:
         """Return True once the run's time limit is spent."""
-        return self._deadline is not None and time.monotonic() >= self._deadline
+        return time.monotonic() >= self.deadline
 
     def _left_seconds(self) -> float:
         """Return what is left of the run's time limit, and a little where nothing is."""
-        return (
-            math.inf if self._deadline is None else max(1.0, self._deadline - time.monotonic())
-        )
+        return max(1.0, self.deadline - time.monotonic())
 
     def _refusal(self, case: Case) -> str | None:
         """Return why the case cannot run, as far as that is known before its team starts."""
-        no_devices = self._no_devices if case.memory == DEVICE_MEMORY else ""
         return (
             self._not_there(case)
-            or no_devices
-            or self._backends[case.backend].unsupported(case)
+            or (self._no_devices if case.memory == DEVICE_MEMORY else "")
+            or self.backends[case.backend].unsupported(case)
         )
 
     def _not_there(self, case: Case) -> str:
         """Return why ranks on several hosts cannot be had of a backend."""
         settings = (
-            self._backends[case.backend].environment(case) if self._in_process(case) else ()
+            self.backends[case.backend].environment(case) if self._in_process(case) else ()
         )
         if settings:
             needed = " ".join(f"{name}={value}" for name, value in settings)
             return (
-                f"it needs {needed}, which the library reads when it starts, and {self._launched_by} "
+                f"it needs {needed}, which the library reads when it starts, and {self.options.launched_by} "
                 "has started it for the whole run; write --launch instead"
             )
         if not self._several_hosts or capabilities_of(case.backend).spans_hosts:
@@ -510,33 +501,29 @@ class _Run:
         key = self._team_key(case)
         team = self._teams.pop(key, None)
         if team is None or not team.usable():
-            team = self._opened(case, key)
+            if case.on_gpus:
+                # The teams that were not used for longest end, so that one more can be opened.
+                costly = [open_key for open_key in self._teams if open_key in self._costly]
+                for oldest in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
+                    self._teams.pop(oldest).close()
+                self._costly.add(key)
+            request = TeamRequest(
+                case.backend,
+                case.ranks,
+                self._launch,
+                environment=key[2],
+                processes=case.processes,
+                start_seconds=self._left_seconds(),
+                machine=machine_for(case, self.context),
+                seed=self.suite.seed,
+            )
+            with modules_imported(self.options.reading_modules):
+                team = open_team(self.backends[case.backend], request, self.options.hub)
         self._teams[key] = team  # last: the one used most recently
         return team
 
-    def _opened(self, case: Case, key: TeamKey) -> Team:
-        """Start a team."""
-        backend = self._backends[case.backend]
-        if case.on_gpus:
-            # The teams that were not used for longest end, so that one more can be opened.
-            costly = [team for team in self._teams if team in self._costly]
-            for oldest in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
-                self._teams.pop(oldest).close()
-            self._costly.add(key)
-        request = TeamRequest(
-            case.ranks,
-            machine_for(case, self._context),
-            self._seed,
-            environment=key[2],
-            launch=self._launch,
-            processes=case.processes,
-            start_seconds=self._left_seconds(),
-        )
-        with modules_imported(self._reading_modules):
-            return open_team(backend, request, self._hub)
-
     def _team_key(self, case: Case) -> TeamKey:
-        settings = self._backends[case.backend].environment(case)
+        settings = self.backends[case.backend].environment(case)
         return case.backend, case.ranks, settings, case.processes, case.variant
 
     def _close(self) -> None:

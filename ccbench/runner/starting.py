@@ -25,7 +25,7 @@ from ccbench.errors import (
 from ccbench.machine.files import command_shown
 from ccbench.machine.host import address_space_limit, capture, usable_cores
 from ccbench.model.cluster import Cluster
-from ccbench.model.context import PredictionContext, named_context
+from ccbench.model.context import PredictionContext
 from ccbench.readers.schedules import schedule_files
 from ccbench.results import RunFolder, new_folder
 from ccbench.results.loading import named_run
@@ -96,8 +96,8 @@ def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
 
 def context_of(plan: Plan, options: RunOptions, topology: Topology) -> PredictionContext:
     """Return what to price on: the machine that was named, or this one's GPUs; ranks on processors price themselves."""
-    if options.machine and options.machine != DETECT:
-        return plan.context or named_context(options.machine)
+    if plan.context is not None:
+        return plan.context
     simulated = all(capabilities_of(case.backend).simulated for case in plan.cases)
     if simulated and options.machine != DETECT:
         return PredictionContext()
@@ -175,25 +175,21 @@ def run_folder(
         "versions": {name: backend.version() for name, backend in backends.items()},
         "options": {
             "backends": list(options.backends),
-            "ranks": options.ranks,
-            "processes": options.processes,
-            "machine": options.machine,
-            "only": options.only,
-            "nodes": options.nodes,
-            "network": options.network,
+            **{
+                name: getattr(options, name)
+                for name in ("ranks", "processes", "machine", "only", "nodes", "network")
+            },
         },
     }
     # A run without any stays comparable with those of before there were such files.
-    if files := schedule_files():
-        manifest["options"]["schedules"] = {Path(file.name).name: file.digest for file in files}
-    if calls := digests_of(word for sweep in suite.sweep for word in sweep.algorithm):
-        manifest["options"]["callables"] = calls
-    if options.vary:
-        manifest["options"]["vary"] = options.vary
-    if options.launched_by:
-        manifest["options"]["launched_by"] = options.launched_by
-    elif options.launch:
-        manifest["options"]["launch"] = command_shown(options.launch)
+    further = {
+        "schedules": {Path(file.name).name: file.digest for file in schedule_files()},
+        "callables": digests_of(word for sweep in suite.sweep for word in sweep.algorithm),
+        "vary": options.vary,
+        "launched_by": options.launched_by,
+        "launch": "" if options.launched_by else command_shown(options.launch),
+    }
+    manifest["options"] |= {name: value for name, value in further.items() if value}
     if options.resume:
         folder = RunFolder.resume(named_run(options.resume))
         # Cases of different suites or machines must not share a folder. Of the machine the processor counts:

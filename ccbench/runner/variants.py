@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from ccbench.cases.axes import Variant
@@ -81,47 +81,46 @@ def refuse_variants(suite: Suite, elsewhere: bool = False, allowed: bool = False
     start files that the suite names.
     """
     for variant in suite.variants:
-        for name, value in variant.environment:
-            place = ("variants", variant.name, "env", name)
-            if is_secret(name, value):
-                cure = "leave it out: runs are shared, and this would be recorded"
-                raise suite.origin.error(place, f"looks like a secret; {cure}")
-            if name.startswith(OWN_PREFIX) or not (
-                name in LOADERS or is_variable_of_library(name)
-            ):
-                cure = f"write one such as NCCL_BUFFSIZE or OMPI_MCA_pml, or {' or '.join(LOADERS)}"
-                raise suite.origin.error(
-                    place, f"is no variable of a library of communication; {cure}"
-                )
-            if not loads_file(name, value):
-                continue
-            if relative := _relative(name, value):
-                raise suite.origin.error(
-                    place,
-                    f"names {relative}, which is no whole path; write whole paths, from '/' on",
-                )
-            missing = next(
-                (path for path in re.split("[: ]", value) if not os.path.exists(path)), ""
+        for place, problem in problems_of(variant, elsewhere, allowed):
+            raise suite.origin.error(("variants", variant.name, *place), problem)
+
+
+def problems_of(
+    variant: Variant, elsewhere: bool, allowed: bool
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the place in ``variant`` and what is wrong there, with its cure."""
+    for name, value in variant.environment:
+        place = ("env", name)
+        if is_secret(name, value):
+            yield (
+                place,
+                "looks like a secret; leave it out: runs are shared, and this would be recorded",
             )
-            if name in LOADERS and missing and not elsewhere:
-                cure = "write whole paths of files (LD_PRELOAD) or folders (LD_LIBRARY_PATH) that are there"
-                raise suite.origin.error(place, f"names {missing}, which is not there; {cure}")
-        if variant.library and not os.path.isabs(variant.library):
-            cure = "write the whole path, from '/' on"
-            raise suite.origin.error(
-                ("variants", variant.name, "library"), f"is no whole path; {cure}"
+        if name.startswith(OWN_PREFIX) or not (name in LOADERS or is_variable_of_library(name)):
+            cure = f"write one such as NCCL_BUFFSIZE or OMPI_MCA_pml, or {' or '.join(LOADERS)}"
+            yield place, f"is no variable of a library of communication; {cure}"
+        if not loads_file(name, value):
+            continue
+        if relative := _relative(name, value):
+            yield (
+                place,
+                f"names {relative}, which is no whole path; write whole paths, from '/' on",
             )
-        if variant.library and not elsewhere and not os.path.exists(variant.library):
-            cure = "write the path of a library, or of the folder that an MPI is installed in"
-            raise suite.origin.error(
-                ("variants", variant.name, "library"), f"is not there; {cure}"
-            )
-        if has_files(variant) and not allowed:
-            cure = f"if you trust this suite, run it with {ALLOW}"
-            raise suite.origin.error(
-                ("variants", variant.name),
-                f"has the ranks load files that the suite names; {cure}",
-            )
+        missing = next(
+            (path for path in re.split("[: ]", value) if not os.path.exists(path)), ""
+        )
+        if name in LOADERS and missing and not elsewhere:
+            cure = "write whole paths of files (LD_PRELOAD) or folders (LD_LIBRARY_PATH) that are there"
+            yield place, f"names {missing}, which is not there; {cure}"
+    library = variant.library
+    if library and not os.path.isabs(library):
+        yield ("library",), "is no whole path; write the whole path, from '/' on"
+    if library and not elsewhere and not os.path.exists(library):
+        cure = "write the path of a library, or of the folder that an MPI is installed in"
+        yield ("library",), f"is not there; {cure}"
+    if has_files(variant) and not allowed:
+        cure = f"if you trust this suite, run it with {ALLOW}"
+        yield (), f"has the ranks load files that the suite names; {cure}"
 
 
 def refuse_functions(suite: Suite, allowed: Collection[str]) -> None:

@@ -7,8 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from ccbench.cases.axes import INEXACT_SPREADS, InexactData
-from ccbench.suite.readers import MisfitError, Reads, one_word, read_at, whole_number
-from ccbench.units import shown, suggestion
+from ccbench.suite.readers import (
+    MisfitError,
+    Reads,
+    one_word,
+    read_at,
+    refuse_unknown,
+    whole_number,
+)
+from ccbench.units import shown
 
 BITS = "bits"
 """Stands for normal data."""
@@ -23,9 +30,7 @@ def read_accuracy(value: Any) -> InexactData | None:
     if value is None or value is False or isinstance(value, InexactData):
         return value or None
     keys = value if isinstance(value, Mapping) else {"data": value}
-    for key in keys:
-        if key not in KEYS:
-            raise MisfitError(f"unknown key; {suggestion(key, KEYS)}", str(key))
+    refuse_unknown(keys, KEYS)
     place = ("data",) if keys is value else ()
     words = one_word("kind of data", (BITS, *INEXACT_SPREADS))
     name = read_at(place, words, keys.get("data", BITS))

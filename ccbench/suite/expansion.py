@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from typing import Any
 
@@ -56,20 +56,12 @@ class ExpansionContext:
     added: Set[tuple[str, str]] = frozenset()
 
 
-@dataclass(frozen=True)
-class _Values:
-    """Values of one axis: those that exist here, and how many that are asked for do not, by their names."""
-
-    has: Sequence[Any]
-    lacked: Counter[str] = field(default_factory=Counter)
+Lacks = Mapping[Any, str]
+"""Values that are asked for of one axis, each with what is missing for it here, in words; '' where nothing is."""
 
 
-def _parted(lacks: Mapping[Any, str]) -> _Values:
-    """lacks: by value what is missing for it, in words; '' where nothing is."""
-    return _Values(
-        tuple(value for value, lack in lacks.items() if not lack),
-        Counter(filter(None, lacks.values())),
-    )
+def _there(lacks: Lacks) -> list[Any]:
+    return [value for value, lack in lacks.items() if not lack]
 
 
 INNER = ("mode", "algorithm", "root", "dtype", "op", "in_place", "work", "variant")
@@ -88,26 +80,25 @@ class _Block:
     backend: str
     row: Collective
     ranks: int
-    values: Mapping[str, _Values]
+    values: Mapping[str, Lacks]
 
-    def count(self, kept: Sequence[_Values], following: Sequence[_Values] = ()) -> int:
+    def count(self, kept: Iterable[Lacks], following: Iterable[Lacks] = ()) -> int:
         """Cases before equal ones are joined, by multiplication."""
-        values = math.prod(len(axis.has) for axis in kept)
-        values *= math.prod(len(axis.has) + axis.lacked.total() for axis in following)
+        values = math.prod(map(len, (*map(_there, kept), *following)))
         sizes = self.sweep.size if values and self.row.sized else (0,)
         return values * sum(size.count() if isinstance(size, Range) else 1 for size in sizes)
 
     def left_out(self) -> Iterator[tuple[str, int]]:
         """Values that the sweep asks for and are not here, with the number of cases that go with each."""
         axes = [*self.values.values()]
-        for place, axis in enumerate(axes):
-            for what, values in axis.lacked.items():
+        for place, lacks in enumerate(axes):
+            for what, values in Counter(filter(None, lacks.values())).items():
                 if cases := values * self.count(axes[:place], axes[place + 1 :]):
                     yield f"{self.backend} has no {what}", cases
 
     def cases(self, suite_name: str, nodes: int) -> Iterator[Case]:
         """Every case of the block; some of them may be equal."""
-        row, values = self.row, {name: axis.has for name, axis in self.values.items()}
+        row, values = self.row, {name: _there(lacks) for name, lacks in self.values.items()}
         settings = {name: has for name, has in values.items() if name not in INNER}
         for *chosen, work, dtype in product(
             *settings.values(), values["work"], values["dtype"]
@@ -125,7 +116,7 @@ class _Block:
                 nodes=nodes,
                 inexact=self.sweep.accuracy,
                 **dict(zip(settings, chosen, strict=True)),
-                **work,
+                **dict(work),
             )
             group_ranks = varied.group_ranks
             # Sizes are rounded down to whole elements of each block, and each point is there once.
@@ -196,7 +187,7 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
         for block in _blocks(suite, sweep, context):
             blocks.append(block)
             # An empty block counts as well, or a suite of nothing but empty blocks could go on for long.
-            total += max(block.count([*block.values.values()]), 1)
+            total += max(block.count(block.values.values()), 1)
             if total > MOST_POINTS:
                 raise suite.origin.error(
                     ("sweep", index) if len(suite.sweep) > 1 else ("sweep",),
@@ -288,20 +279,14 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             for each in suite.variants or (Variant(),)
         )
         # One that sets something, and that the backend cannot have, is left out.
-        variants = _parted(
-            {each: "" if each.name or each == Variant() else "variants" for each in started}
-        )
-        modes = _parted(
-            {
-                mode: "" if offers(backend, "mode", mode) else f"mode {mode}"
-                for mode in requested_modes
-            }
-        )
-        meanwhile = {OVERLAP: sweep.values_of("overlap_with")}
-        modes = replace(
-            modes,
-            has=[(mode, work) for mode in modes.has for work in meanwhile.get(mode, ("",))],
-        )
+        variants = {
+            each: "" if each.name or each == Variant() else "variants" for each in started
+        }
+        modes: dict[tuple[str, str], str] = {}
+        for mode in requested_modes:
+            lack = "" if offers(backend, "mode", mode) else f"mode {mode}"
+            meanwhile = sweep.values_of("overlap_with") if mode == OVERLAP else ("",)
+            modes |= dict.fromkeys([(mode, computing) for computing in meanwhile], lack)
         # A backend that is not installed here can be planned with its default, and cannot be asked.
         added = {schedule for of, schedule in context.added if of == name}
         offered = (
@@ -310,29 +295,22 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             else context.algorithms_of(backend, name)
         )
         algorithms = _algorithms(sweep, backend, offered, name, added)
-        if capabilities_of(backend).callables:
-            # Without a GPU functions run outside of graphs.
-            modes = replace(modes, has=modes.has or [("streaming", "")])
+        if capabilities_of(backend).callables and all(modes.values()):
+            modes["streaming", ""] = ""  # without a GPU functions run outside of graphs
         values = {
             axis.name: _values(axis, sweep, backend, row)
             for axis in SWEPT
             if axis.name not in ("mode", "overlap_with")
         }
         for ranks in _rank_counts(sweep, context):
-            if not row.rooted:
-                roots = _Values((NO_ROOT,))
-            elif isinstance(sweep.root, str):
-                roots = _Values(range(ranks))
-            else:
-                # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
-                missing = f"root of {ranks} ranks: "
-                roots = _parted(
-                    {root: f"{missing}{root}" if root >= ranks else "" for root in sweep.root}
-                )
+            roots = range(ranks) if isinstance(sweep.root, str) else sweep.root
+            # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
+            missing = f"root of {ranks} ranks: "
+            lacks = {root: f"{missing}{root}" if root >= ranks else "" for root in roots}
             every = {
                 "mode": modes,
                 "algorithm": algorithms,
-                "root": roots,
+                "root": lacks if row.rooted else {NO_ROOT: ""},
                 **values,
                 "work": _works(sweep, backend, row, ranks, context.nodes),
                 "variant": variants,
@@ -346,11 +324,11 @@ def _algorithms(
     offered: Sequence[str],
     collective: str,
     added: Collection[str],
-) -> _Values:
+) -> Lacks:
     # Functions are for the backends that run them, which run nothing else.
     functions = functions_of(sweep.algorithm)
     if capabilities_of(backend).callables:
-        return _Values([word for word, taker in functions.items() if taker == backend])
+        return {word: "" for word, taker in functions.items() if taker == backend}
     bases = {"default", *map(_base, offered)}
     everything = {"all": offered or ("default",)}
     everything |= dict.fromkeys(functions, ())
@@ -359,21 +337,20 @@ def _algorithms(
     ]
     # Kernels that interpret schedules offer them behind a colon.
     requested += [algorithm for algorithm in offered if algorithm.rpartition(":")[2] in added]
-    lacks = {
+    return {
         algorithm: (
             f"{collective} with algorithm {algorithm}" if _base(algorithm) not in bases else ""
         )
         for algorithm in requested
     }
-    return _parted(lacks)
 
 
-def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
+def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> Lacks:
     """Of an axis that means nothing for a collective there is one value."""
     if axis.needs and not getattr(row, axis.needs):
-        return _Values((axis.blank,))
+        return {axis.blank: ""}
     if axis.name == "processes" and axis.name not in capabilities_of(backend).values:
-        return _Values((axis.default,))  # its ranks are what they are
+        return {axis.default: ""}  # its ranks are what they are
 
     def lack(value: Any) -> str:
         if axis.name == "in_place":
@@ -386,23 +363,19 @@ def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
             f"{axis.key} {value}" if axis.name in capabilities_of(backend).values else axis.key
         )
 
-    return _parted({value: lack(value) for value in sweep.values_of(axis.name)})
+    return {value: lack(value) for value in sweep.values_of(axis.name)}
 
 
-def _works(sweep: Sweep, backend: str, row: Collective, ranks: int, nodes: int) -> _Values:
-    """Groups, pairs, concurrent collectives and traffic of the sweep, each combination once."""
-    lacked: Counter[str] = Counter()
-    distinct: dict[tuple[tuple[str, Any], ...], None] = {}
+def _works(sweep: Sweep, backend: str, row: Collective, ranks: int, nodes: int) -> Lacks:
+    """Groups, pairs, concurrent collectives and traffic of the sweep, each combination once, as pairs."""
+    lacks: dict[tuple[tuple[str, Any], ...], str] = {}
+    has_row = offers(backend, "collective", row.name)
     for work in works(sweep, row, ranks, offers(backend, "pair", "0>1"), nodes):
         missing = [name for name, value in work.items() if not offers(backend, name, value)]
-        if not offers(backend, "collective", row.name):
-            missing = [row.name]
-        lacked.update(missing[:1])
-        if not missing:
-            distinct[tuple(work.items())] = None
-        if len(distinct) > MOST_POINTS:
+        lacks[tuple(work.items())] = next(iter(missing), "") if has_row else row.name
+        if len(lacks) > MOST_POINTS:
             break
-    return _Values(tuple(map(dict, distinct)), lacked)
+    return lacks
 
 
 def _base(algorithm: str) -> str:

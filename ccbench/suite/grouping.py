@@ -30,7 +30,15 @@ from ccbench.groups import (
     parse_pair,
     read_groups,
 )
-from ccbench.suite.readers import MOST_RANKS, MisfitError, read_at, several, whole_number, words
+from ccbench.suite.readers import (
+    MOST_RANKS,
+    MisfitError,
+    read_at,
+    refuse_unknown,
+    several,
+    whole_number,
+    words,
+)
 from ccbench.units import shown, suggestion
 
 LayoutSizes = tuple[tuple[str, int | str], ...]
@@ -84,19 +92,16 @@ def read_layout(value: Any) -> LayoutSizes:
         raise MisfitError(
             f"{shown(value)} is not a layout; write sizes of axes such as {{tp: 2, pp: 2}}"
         )
-    for key in value:
-        if key not in _LAYOUT_KEYS:
-            raise MisfitError(f"unknown key; {suggestion(key, _LAYOUT_KEYS)}", str(key))
-    sizes: dict[str, int | str] = {}
-    for name in (name for name in _LAYOUT_KEYS if name in value):
-        if name == "order":
-            sizes[name] = read_at((name,), _order, value[name])
-        else:
-            sizes[name] = read_at(
-                (name,),
-                lambda size: whole_number(size, 1, MOST_RANKS, "number of ranks"),
-                value[name],
-            )
+    refuse_unknown(value, _LAYOUT_KEYS)
+
+    def ranks_of(size: Any) -> int:
+        return whole_number(size, 1, MOST_RANKS, "number of ranks")
+
+    sizes: dict[str, int | str] = {
+        name: read_at((name,), _order if name == "order" else ranks_of, value[name])
+        for name in _LAYOUT_KEYS
+        if name in value
+    }
     if "dp" in sizes:
         # Without dp it takes what the other axes leave of the ranks; with it, all sizes are said.
         ranks = math.prod(int(sizes.get(name, 1)) for name in DENSE_AXES)

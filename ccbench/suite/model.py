@@ -50,6 +50,7 @@ from ccbench.suite.readers import (
     read_collectives,
     read_joining_backends,
     read_sweep_backends,
+    refuse_unknown,
     whole_number,
     words,
 )
@@ -172,19 +173,13 @@ class StrictModel(BaseModel):
         if isinstance(value, cls):
             return value
         # pydantic would refuse an unknown key as well, but without naming the nearest that exists.
-        keys = [field.alias or name for name, field in cls.model_fields.items()]
-        needed = [
-            field.alias or name
-            for name, field in cls.model_fields.items()
-            if field.is_required()
-        ]
+        keys = {field.alias or name: field for name, field in cls.model_fields.items()}
+        needed = [key for key, field in keys.items() if field.is_required()]
         if not isinstance(value, Mapping):
             raise MisfitError(
-                f"{shown(value)} is not a mapping; write keys such as '{(needed or keys)[0]}: ...'"
+                f"{shown(value)} is not a mapping; write keys such as '{(needed or [*keys])[0]}: ...'"
             )
-        for key in value:
-            if key not in keys:
-                raise MisfitError(f"unknown key; {suggestion(key, keys)}", str(key))
+        refuse_unknown(value, keys)
         for key in needed:
             if key not in value:
                 raise MisfitError(f"has no {key!r}; add the key")

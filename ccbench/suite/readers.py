@@ -8,7 +8,7 @@ Sizes, ranks and roots: numbers, ranges of numbers, and the bounds that keep a r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,13 @@ def read_at(place: Sequence[str | int], read: Callable[[Any], Any], value: Any) 
         raise MisfitError(str(problem), *place, *problem.place) from None
     except (ValueError, UsageError) as problem:
         raise MisfitError(re.sub("^(layout|traffic): ", "", str(problem)), *place) from None
+
+
+def refuse_unknown(value: Mapping[str, Any], keys: Collection[str], *place: str) -> None:
+    """Raise MisfitError for a key of ``value`` that is none of ``keys``, with the nearest that is."""
+    for key in value:
+        if key not in keys:
+            raise MisfitError(f"unknown key; {suggestion(key, keys)}", *place, str(key))
 
 
 def items(value: Any, kind: str) -> list[tuple[tuple[int, ...], Any]]:
@@ -260,10 +267,7 @@ def _read_range(
     value: Mapping[str, Any], rules: tuple[str, ...], read: Callable[[Any], int]
 ) -> Range:
     """``{from, to}`` and at most one of ``rules`` (default: factor 2), both ends read by ``read``."""
-    keys = ("from", "to", *rules)
-    for key in value:
-        if key not in keys:
-            raise MisfitError(f"unknown key; {suggestion(key, keys)}", key)
+    refuse_unknown(value, ("from", "to", *rules))
     for key in ("from", "to"):
         if key not in value:
             raise MisfitError(

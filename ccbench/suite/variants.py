@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ccbench.cases.axes import Variant
-from ccbench.suite.readers import MisfitError, Reads, one_text, read_at
-from ccbench.units import shown, suggestion
+from ccbench.suite.readers import MisfitError, Reads, one_text, read_at, refuse_unknown
+from ccbench.units import shown
 
 MOST_VARIANTS = 64
 LONGEST_SETTING = 4096
@@ -54,9 +54,7 @@ def _one(name: str, settings: Any) -> Variant:
     if not isinstance(settings, Mapping):
         cure = "write {} for nothing, or the keys library and env"
         raise MisfitError(f"{shown(settings)} is not a mapping; {cure}", name)
-    for key in settings:
-        if key not in _KEYS:
-            raise MisfitError(f"unknown key; {suggestion(key, _KEYS)}", name, str(key))
+    refuse_unknown(settings, _KEYS, name)
     variables = settings.get("env", {})
     if not isinstance(variables, Mapping):
         raise MisfitError(

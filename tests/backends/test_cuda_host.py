@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.backends.control_block import Control
 from ccbench.backends.cuda_host import BACKEND, EmulatedEndpoint
 from ccbench.backends.kernels import building
@@ -156,7 +157,7 @@ def test_any_groups_are_right_and_the_world_is_as_it_was_afterwards(groups: str)
 
 
 def measured(case: Case, limit_seconds: float = 30.0) -> tuple[Measurement, bool]:
-    team = WorkerTeam("cuda-host", case.ranks)
+    team = WorkerTeam(TeamRequest("cuda-host", case.ranks))
     try:
         return team.run(
             case, replace(SAMPLING, time_limit_seconds=limit_seconds)

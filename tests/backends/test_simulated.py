@@ -39,7 +39,7 @@ UNEVEN_CASE = case_of("all_to_all_v", "default", 8)
 
 
 def run(case: Case, sampling: Sampling | None = None, seed: int = 0) -> Measurement:
-    team = BACKEND.open_team(TeamRequest(case.ranks, seed=seed))
+    team = BACKEND.open_team(TeamRequest("simulated", case.ranks, seed=seed))
     return team.run(case, sampling or Sampling())
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_simulated_is_unsupported_with_the_reason(
 
 
 def test_a_case_for_another_number_of_ranks_is_turned_away() -> None:
-    team = BACKEND.open_team(TeamRequest(2))
+    team = BACKEND.open_team(TeamRequest("simulated", 2))
     assert "a team of 2" in team.run(case_of(ranks=4), Sampling()).detail
     assert team.usable()
     team.close()
@@ -193,7 +193,7 @@ def test_a_pair_moves_its_data_and_ranks_that_stand_by_have_no_row(pair: str) ->
 
 def test_two_collectives_at_once_take_longer_than_one_on_links_that_both_use() -> None:
     cluster = open_cluster("hgx-h100")
-    team = BACKEND.open_team(TeamRequest(8, cluster))
+    team = BACKEND.open_team(TeamRequest("simulated", 8, machine=cluster))
     plain = grouped("all_gather", 8, 1 << 28)
     alone = np.median(team.run(plain, Sampling()).samples_seconds)
     both = team.run(replace(plain, concurrent="all_gather on rank // 4"), Sampling())

@@ -227,7 +227,9 @@ def test_ranks_with_threads_of_their_own_are_not_pinned(
     (tmp_path / "mine.py").write_text(f"TENSORS = '{tensors}'\ndef f(tensor, group): ...\n")
     backend = open_backend("call")
     case = case_of("call", "all_reduce", f"{tmp_path}/mine.py:f", 2)
-    launch = backend.launch(TeamRequest(2, environment=backend.team_settings(case)))
+    launch = backend.launch(
+        TeamRequest(backend.name, 2, environment=backend.team_settings(case))
+    )
     assert launch is not None
     assert launch.pinned == pinned
 

@@ -14,9 +14,9 @@ from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import item_bytes
 from ccbench.machine.host import usable_cores
 from ccbench.runner.starting import ADDRESSES_PER_CORE, LEAST_ADDRESSES
-from ccbench.runner.workers.team import WorkerTeam
 from ccbench.schedules import algorithms_of
 from tests.faults.conftest import QUIET, Bench, rows_of
+from tests.faults.traces import cpu_team
 
 EXIT_CODES = {Status.WRONG: 1, Status.TIMED_OUT: 4, Status.FAILED: 5}
 
@@ -104,7 +104,7 @@ def test_ranks_that_do_not_wait_for_each_other_are_caught(
     monkeypatch.setenv("CCBENCH_FAULT", "unsynchronised:rank=all")
     sampling = Sampling(rounds=6, warmup_seconds=0.002, budget_seconds=0.03)
     missed = []
-    team = WorkerTeam("cpu", 2)
+    team = cpu_team(2)
     try:
         for name, row in COLLECTIVES.items():
             for algorithm in algorithms_of(name):

@@ -11,9 +11,9 @@ from ccbench.cases.axes import Case, InexactData
 from ccbench.cases.measurement import Rounding, Status
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
-from ccbench.runner.workers.team import WorkerTeam
 from ccbench.schedules import algorithms_of
 from tests.backends.measuring import SAMPLING, case_of
+from tests.faults.traces import cpu_team
 
 RANKS, NUMBER = 4, 10
 
@@ -41,7 +41,7 @@ def measured(
 ) -> Iterator[Rounding]:
     """What bits say of the first of ``cases``, by a team with the fault; timed launches are right all the same."""
     monkeypatch.setenv("CCBENCH_FAULT", fault)
-    team = WorkerTeam("cpu", RANKS)
+    team = cpu_team(RANKS)
     try:
         for case in islice(cases, NUMBER):
             measurement = team.run(case, SAMPLING)

@@ -134,7 +134,7 @@ def test_a_rank_stopped_while_its_library_starts_is_named_and_no_other(bench: Be
     stopper = threading.Thread(target=lambda: stopped.append(traces.wait_until(stop_one, 60)))
     stopper.start()
     with pytest.raises(BackendUnavailable, match="the library did not start: rank") as raised:
-        open_team(MPI, TeamRequest(2))
+        open_team(MPI, TeamRequest("mpi", 2))
     stopper.join()
     assert f"(process {stopped[0]}) is stopped by a signal; the others wait for it" in str(
         raised.value

@@ -31,6 +31,7 @@ from ccbench.results import Point
 from ccbench.results.schema import row_of
 from ccbench.runner.measure import merged
 from ccbench.runner.workers.team import WorkerTeam
+from tests.faults.traces import cpu_team
 from tests.results.samples import measured, run_of_rows
 
 ROUNDS = 3
@@ -108,7 +109,7 @@ def test_the_slow_rank_is_the_slowest_in_every_collective(
     monkeypatch.setenv("CCBENCH_FAULT", f"slow:rank={slow}")
 
     def check() -> tuple[bool, list[Measurement]]:
-        team = WorkerTeam("cpu", 3)
+        team = cpu_team()
         try:
             measurements = [rounds_of(team, name) for name in COLLECTIVES]
         finally:
@@ -175,7 +176,7 @@ def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(
     ranks: int, starved: int
 ) -> None:
     def check() -> tuple[bool, list[Measurement]]:
-        team = WorkerTeam("cpu", ranks)
+        team = cpu_team(ranks)
         try:
             healthy = measurements_of(team, ranks)
             with half_of_its_processor(team.pids[starved]):

@@ -16,6 +16,7 @@ from ccbench.runner.workers import team as teams
 from ccbench.runner.workers.team import WorkerTeam
 from tests.faults import traces
 from tests.faults.conftest import Bench
+from tests.faults.traces import cpu_team
 
 LONG = Sampling(
     rounds=1,
@@ -45,13 +46,13 @@ def killed_in_a_collective(team: WorkerTeam, victim: int) -> Measurement:
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.exhaustive), 2])
 def test_a_rank_killed_in_a_collective_is_named_and_the_others_are_released(rank: int) -> None:
-    team = WorkerTeam("cpu", 3)
+    team = cpu_team()
     words = f"rank {rank} (process {team.pids[rank]}) was killed by SIGKILL while sampling"
     assert killed_in_a_collective(team, team.pids[rank]).detail == words
 
 
 def test_a_leader_killed_in_a_collective_takes_its_ranks_with_it() -> None:
-    team = WorkerTeam("cpu", 3)
+    team = cpu_team()
     leader = traces.leader_of(os.getpid())
     assert traces.children(leader) == list(team.pids)
     words = "the team's leader died; its ranks were ended with it"
@@ -59,7 +60,7 @@ def test_a_leader_killed_in_a_collective_takes_its_ranks_with_it() -> None:
 
 
 def test_a_rank_killed_between_cases_is_named_by_the_next_one() -> None:
-    team = WorkerTeam("cpu", 3)
+    team = cpu_team()
     assert team.run(RING, SHORT).status is Status.OK
     os.kill(team.pids[1], signal.SIGKILL)
     measurement = team.run(RING, SHORT)
@@ -86,7 +87,7 @@ def test_a_sweep_whose_leader_is_killed_goes_on_with_a_fresh_team(bench: Bench) 
 
 def test_a_stopped_leader_is_killed_with_its_team(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teams, "GRACE_SECONDS", 0.5)
-    team = WorkerTeam("cpu", 3)
+    team = cpu_team()
     os.kill(traces.leader_of(os.getpid()), signal.SIGSTOP)
     measurement = team.run(RING, Sampling(time_limit_seconds=0.2))
     assert measurement.status is Status.TIMED_OUT
@@ -99,7 +100,7 @@ def test_a_stopped_leader_is_killed_with_its_team(monkeypatch: pytest.MonkeyPatc
 def test_a_case_that_never_ends_names_who_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is stopped here: rank 1 sleeps in every launch, and the limit comes first."""
     monkeypatch.setenv("CCBENCH_FAULT", "slow:rank=1")
-    measurement = WorkerTeam("cpu", 3).run(
+    measurement = cpu_team().run(
         RING,
         Sampling(rounds=1, time_limit_seconds=0.5, minimum_samples=4000, budget_seconds=60.0),
     )
@@ -111,7 +112,7 @@ def test_a_case_that_never_ends_names_who_is_behind(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_case_too_large_says_what_it_needs_allocates_nothing_and_keeps_its_team() -> None:
-    team = WorkerTeam("cpu", 3)
+    team = cpu_team()
     assert team.run(RING, SHORT).status is Status.OK
     processes = (traces.leader_of(os.getpid()), *team.pids)
     before = sum(map(_virtual_bytes, processes))

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
+from ccbench.runner.workers.team import WorkerTeam
+
 PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")
 MARK = "FAULT_TEST_MARK"
@@ -137,3 +140,7 @@ def left_behind(mark: str) -> list[int]:
     while (found := marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return found
+
+
+def cpu_team(ranks: int = 3) -> WorkerTeam:
+    return WorkerTeam(TeamRequest("cpu", ranks))

@@ -30,6 +30,7 @@ def team(cuda: Cuda) -> Iterator[WorkerTeam]:
     if reason:
         pytest.skip(reason)
     request = TeamRequest(
+        "mpi",
         2,
         environment=BACKEND.team_settings(case_of("all_reduce", 1, False)),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.base import CannotRun, TeamLaunch
+from ccbench.backends.base import CannotRun, TeamLaunch, TeamRequest
 from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl import environment_of
@@ -123,7 +123,9 @@ def shared_settings(nccl: Library, case: Case) -> tuple[tuple[str, str], ...]:
 
 def team_of(ranks: int, environment: tuple[tuple[str, str], ...]) -> WorkerTeam:
     """A process for each rank, started by the team's leader."""
-    return WorkerTeam("nccl", ranks, TeamLaunch(pinned=False), environment, PER_GPU)
+    return WorkerTeam(
+        TeamRequest("nccl", ranks, TeamLaunch(pinned=False), environment, PER_GPU)
+    )
 
 
 def run(nccl: Library, cases: list[Case]) -> list[Measurement]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.cases.axes import PROCESSES
 from ccbench.cases.measurement import Status
@@ -31,7 +32,7 @@ sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 20, budget: 50 ms}
 
 @pytest.mark.parametrize("processes", PROCESSES)
 def test_a_team_measures_right(cuda: Cuda, processes: str) -> None:
-    team = WorkerTeam("cuda", 2, processes=processes)
+    team = WorkerTeam(TeamRequest("cuda", 2, processes=processes))
     try:
         for collective in ("all_reduce", "all_gather", "reduce_scatter", "send_recv"):
             for count in (1, 1003, 300_000):
@@ -50,7 +51,7 @@ def test_a_stopped_worker_is_named_and_the_team_replaced(
     cuda: Cuda, processes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", "stop:rank=1")
-    team = WorkerTeam("cuda", 2, processes=processes)
+    team = WorkerTeam(TeamRequest("cuda", 2, processes=processes))
     case = case_of("all_reduce", "ring", 2, processes=processes)
     measurement = team.run(case, replace(SAMPLING, time_limit_seconds=20.0))
     assert measurement.status is Status.TIMED_OUT

@@ -102,7 +102,14 @@ def test_flags_name_what_is_doubtful(
     found: tuple[str, ...],
 ) -> None:
     before, after, foreign, steal, oversubscribed = fields
-    seen = Conditions(before, after, foreign, steal, 10.0, (), oversubscribed)
+    seen = Conditions(
+        core_latency_before_seconds=before,
+        core_latency_after_seconds=after,
+        other_cpu_share=foreign,
+        steal_share=steal,
+        watched_cpu_seconds=10.0,
+        oversubscribed=bool(oversubscribed),
+    )
     assert flagged(seen).flags == found
 
 

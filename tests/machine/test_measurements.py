@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import CaseFacts, Measurement, Status
 from ccbench.machine.readings import DeviceReading, readings_from_json, readings_json
 from ccbench.runner.measure import RankResult, merged
 from ccbench.runner.workers.leader import Leader
-from ccbench.runner.workers.messages import GroupRequest, RankReport
+from ccbench.runner.workers.messages import RankReport
 
 CASE = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
 
@@ -27,8 +28,8 @@ def report(rank: int, facts: CaseFacts) -> RankReport:
     return RankReport(
         Status.OK,
         "",
-        "dissemination",
-        RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0),
+        RankResult(stamps, (), 0.0, 1, "enough", None, 1.0),
+        flags=facts.flags,
         facts=facts,
     )
 
@@ -37,7 +38,7 @@ def report(rank: int, facts: CaseFacts) -> RankReport:
 def test_a_measurement_has_the_devices_and_flags_of_all_processes(
     hosts: tuple[str, ...],
 ) -> None:
-    leader = Leader(GroupRequest("cpu", 2, None))
+    leader = Leader(TeamRequest("cpu", 2))
     leader.hosts = hosts
     facts = (CaseFacts(devices=look(1)), CaseFacts(devices=look(2, 5), flags=("link_errors",)))
     composed = leader.composed(CASE, {rank: report(rank, facts[rank]) for rank in (1, 0)})
@@ -50,7 +51,7 @@ def test_a_measurement_has_the_devices_and_flags_of_all_processes(
 
 
 def test_a_flag_of_several_processes_is_one_flag() -> None:
-    leader = Leader(GroupRequest("cpu", 2, None))
+    leader = Leader(TeamRequest("cpu", 2))
     facts = CaseFacts(flags=("throttled",))
     composed = leader.composed(CASE, {rank: report(rank, facts) for rank in (0, 1)})
     assert composed.conditions.flags.count("throttled") == 1

@@ -19,10 +19,10 @@ from ccbench.results.systems import (
     Pricer,
     bare_model,
     cure,
-    difference,
     is_other_model,
     machines_with,
     recorded_system,
+    remark_on_models,
     with_cards,
 )
 from ccbench.topology.files import catalog_names, load_catalog
@@ -146,14 +146,9 @@ def test_a_model_never_differs_from_itself_and_order_does_not_matter(
 
 
 def test_a_board_is_not_the_machine_of_cards_and_the_cure_names_one_that_is() -> None:
-    differing = difference(load_catalog("hgx-h100"), ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"))
-    assert differing is not None
-    assert not differing.same_links
-    assert (
-        str(differing)
-        == "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA L40S"
-    )
-    assert cure(differing.listed) == "name --machine l40s"
+    differ = "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA L40S"
+    with pytest.raises(MachineError, match=f"{differ}; name --machine l40s"):
+        remark_on_models(load_catalog("hgx-h100"), ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"))
     assert "a file that describes it" in cure("NVIDIA GeForce GT 710")
 
 

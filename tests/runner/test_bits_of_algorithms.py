@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.backends.control_block import Control
 from ccbench.backends.cuda_host import BACKEND, CHANNELS, EmulatedEndpoint
 from ccbench.backends.kernels.sources import kernel_algorithms
@@ -66,7 +67,7 @@ def check(case: Case, rounding: Rounding, expected: BitDependence) -> None:
     ],
 )
 def team(request: pytest.FixtureRequest) -> Iterator[WorkerTeam]:
-    made = WorkerTeam("cpu", request.param)
+    made = WorkerTeam(TeamRequest("cpu", request.param))
     yield made
     made.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +99,7 @@ def on_files(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
         "backends.nccl.driver_missing",
     ):
         monkeypatch.setattr(f"ccbench.{function}", lambda *at: driver_missing(root))
-    idle = partial(refuse_idle_devices, root=root)
-    monkeypatch.setattr("ccbench.runner.planning.refuse_idle_devices", idle)
+    monkeypatch.setattr("ccbench.runner.planning.ROOT", root)
 
 
 def test_auto_of_launched_ranks_is_refused_where_their_gpus_lack_a_library() -> None:
@@ -185,7 +183,7 @@ sweep:
 def test_gpus_are_ranks_where_every_sweep_is_on_them_or_has_its_memory_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda root, chosen: 6)
+    monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda: 6)
     options = RunOptions(backends=("nccl", "mpi"), machine="hgx-h100")
     on_devices = plan_suite(read_suite(MIXED, "s"), options)
     assert {case.ranks for case in on_devices.cases} == {6}
@@ -245,7 +243,7 @@ def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
     monkeypatch: pytest.MonkeyPatch, gpus: int, expected: tuple[str, ...]
 ) -> None:
     monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
-    monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda root, chosen: gpus)
+    monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda: gpus)
     monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.cuda.cupy_missing", lambda: None)

@@ -165,6 +165,11 @@ def test_one_line_holds_no_control_characters(text: str) -> None:
     ],
 )
 def test_the_display_suits_the_stream(
-    stream: io.StringIO | None, quiet: bool, terminal: str, kind: type[object]
+    monkeypatch: pytest.MonkeyPatch,
+    stream: io.StringIO | None,
+    quiet: bool,
+    terminal: str,
+    kind: type[object],
 ) -> None:
-    assert type(progress_for(stream, quiet, {"TERM": terminal})) is kind
+    monkeypatch.setenv("TERM", terminal)
+    assert type(progress_for(stream, quiet)) is kind

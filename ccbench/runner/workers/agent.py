@@ -26,12 +26,13 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 
-from ccbench.backends.base import Position
+from ccbench.backends.base import CannotRun, Position
 from ccbench.backends.endpoint import open_launched
 from ccbench.errors import CannotStart, CcbenchError, UsageError
 from ccbench.exit_codes import PARTIAL
 from ccbench.machine.files import Files
 from ccbench.machine.host import (
+    allowed_cpus,
     control_group_limits,
     die_with_parent,
     module_command,
@@ -118,19 +119,16 @@ def serve(
         endpoint = open_launched(start.backend, channel)
     except (CcbenchError, ImportError) as error:
         missing = f"{start.backend}: " if isinstance(error, ImportError) else ""
-        never = isinstance(error, CannotStart)
-        channel.send(messages.Refusal(f"{missing}{error}", cannot_start=never))
+        refused = CannotStart if isinstance(error, CannotStart) else CannotRun
+        channel.send(refused(f"{missing}{error}"))
         channel.recv()  # the leader says that all is over, or hangs up, which ends the process
         raise SystemExit(1) from None
     ready()
     channel.answers[messages.POSITION] = getattr(
         endpoint, "position", ANSWERS[messages.POSITION]
     )
-    processors = (
-        tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
-    )
     quota = control_group_limits(Files()).cores
-    channel.send(messages.Ready(endpoint.version, processors, quota))
+    channel.send(messages.Ready(endpoint.version, tuple(allowed_cpus()), quota))
     run_rank(endpoint, channel)
     endpoint.close()
 

@@ -252,10 +252,18 @@ def connect(address: str, hello: Hello, whom: str = "the team's leader") -> Sess
 
     def attempt(place: str) -> None:
         """Put there the session, that versions differ, or why the address leads nowhere."""
-        outcome, may_pass = _outcome_at(place, bytes.fromhex(key), hello, first)
-        while may_pass and not first.locked() and time.monotonic() < deadline:
-            time.sleep(PAUSE_SECONDS)
-            outcome, may_pass = _outcome_at(place, bytes.fromhex(key), hello, first)
+        outcome: Outcome | None = None
+        while outcome is None:
+            try:
+                outcome = _session_at(place, bytes.fromhex(key), hello, first)
+            except UsageError as error:  # noqa: PERF203  # the next try may end otherwise
+                outcome = error
+            except (OSError, EOFError, ValueError, AuthenticationError) as error:
+                may_pass = isinstance(error, PASSING) and not first.locked()
+                if may_pass and time.monotonic() < deadline:
+                    time.sleep(PAUSE_SECONDS)
+                else:
+                    outcome = f"{place} ({error.args[-1] if error.args else 'hung up'})"
         outcomes.put(outcome)
 
     network = this_network()
@@ -278,19 +286,6 @@ def connect(address: str, hello: Hello, whom: str = "the team's leader") -> Sess
         f"ccbench: {socket.gethostname()} reaches {whom} at none of {tried}; "
         "let TCP connections between these hosts through"
     )
-
-
-def _outcome_at(
-    place: str, key: bytes, hello: Hello, first: threading.Lock
-) -> tuple[Outcome, bool]:
-    """Return what comes of an address, and True where another try may end otherwise."""
-    try:
-        return _session_at(place, key, hello, first), False
-    except UsageError as error:
-        return error, False
-    except (OSError, EOFError, ValueError, AuthenticationError) as error:
-        why = error.args[-1] if error.args else "hung up"
-        return f"{place} ({why})", isinstance(error, PASSING)
 
 
 def _session_at(place: str, key: bytes, hello: Hello, first: threading.Lock) -> Session:

@@ -91,11 +91,8 @@ class FileCleanup:
         for path in (path for path in self._paths if path.startswith(SHARED_MEMORY)):
             with suppress(OSError):
                 status = os.lstat(path)
-                lacking += (
-                    max(0, status.st_size - 512 * status.st_blocks)
-                    if stat.S_ISREG(status.st_mode)
-                    else 0
-                )
+                if stat.S_ISREG(status.st_mode):
+                    lacking += max(0, status.st_size - 512 * status.st_blocks)
         return lacking
 
     def _is_new(self, path: str) -> bool:
@@ -134,13 +131,13 @@ class FileCleanup:
                 self._process.communicate(timeout=ENDING_SECONDS)
 
 
-def shared_memory_files(pid: int, files: Files | None = None) -> list[str]:
+def shared_memory_files(pid: int) -> list[str]:
     """Return files in shared memory that a process shares with others and writes to, and that have a name.
 
     So neither programs nor libraries that somebody has put there, as jobs on clusters do with their Python,
     nor data that are only read.
     """
-    lines = ((files or Files()).text(f"/proc/{pid}/maps") or "").splitlines()
+    lines = (Files().text(f"/proc/{pid}/maps") or "").splitlines()
     mapped = [fields for line in lines if len(fields := line.split(maxsplit=5)) == 6]
     paths = {path for _, rights, _, _, _, path in mapped if "w" in rights and "s" in rights}
     return sorted(

@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from multiprocessing.connection import Connection, wait
 from typing import TypeVar
 
-from ccbench.backends.base import CannotRun, Position, TeamLaunch
+from ccbench.backends.base import CannotRun, Position, TeamLaunch, TeamRequest
 from ccbench.backends.control_block import Activity, Control, Word
 from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.faults import fault_from_environment
@@ -57,7 +57,6 @@ from ccbench.runner.workers.launcher import (
 )
 from ccbench.runner.workers.messages import (
     RUNNER_VARIABLE,
-    GroupRequest,
     RankReport,
     this_place,
 )
@@ -97,7 +96,7 @@ class Leader:
 
     def __init__(
         self,
-        request: GroupRequest,
+        request: TeamRequest,
         group: WorkerGroup | None = None,
         hub: Connection | None = None,
     ) -> None:
@@ -301,10 +300,8 @@ class Leader:
                     ended = self._launcher.rank_ended(rank)
                     reason = f"{self.name_of(rank)} {ended} while {during}{self._no_room(rank, ended)}"
                     raise _Lost(Status.FAILED, reason) from None
-                if isinstance(message, messages.Refusal):
-                    # As a rank that was forked refuses every case.
-                    refused = CannotStart if message.cannot_start else CannotRun
-                    raise refused(message.reason)
+                if isinstance(message, CcbenchError):
+                    raise message  # as a rank that was forked refuses every case
                 if isinstance(message, RankReport) and message.others_wait:
                     raise _Lost(message.status, message.detail)
                 if isinstance(message, kind):
@@ -357,11 +354,7 @@ class Leader:
             )
         )
         # What one rank's device suffered, all ranks waited for.
-        flags = [
-            flag
-            for _, report in sorted(reports.items())
-            for flag in (*report.flags, *report.facts.flags)
-        ]
+        flags = [flag for _, report in sorted(reports.items()) for flag in report.flags]
         # Figures made under a deliberate fault must never pass for real ones.
         injected = (Flag.FAULT_INJECTED,) if self.fault else ()
         conditions = replace(
@@ -521,9 +514,11 @@ def run_leader(file: int, *hub_files: int) -> None:
         leader.start(runner)
         leader.lead(runner)
     except CcbenchError as error:
-        refused = isinstance(error, CannotRun)
-        never = isinstance(error, CannotStart)
-        tell_all([runner], messages.Refusal(str(error), error.exit_code, refused, never))
+        refusal = error
+        if not isinstance(error, (CannotRun, CannotStart)):
+            refusal = BackendUnavailable(str(error))
+            refusal.exit_code = error.exit_code
+        tell_all([runner], refusal)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the runner is gone
     except (MemoryError, OSError) as error:
@@ -532,7 +527,7 @@ def run_leader(file: int, *hub_files: int) -> None:
         backend = leader.backend if leader else "the team"
         tell_all(
             [runner],
-            messages.Refusal(f"{backend}: its ranks cannot be started: {no_memory(error)}"),
+            BackendUnavailable(f"{backend}: its ranks cannot be started: {no_memory(error)}"),
         )
     finally:
         if leader is not None:

@@ -1,26 +1,23 @@
 """The messages between the runner, its leaders, their ranks and agents, and the variables that go with them.
 
-All are plain frozen values, sent as pickles over a pipe between parent and child, or over a session, whose
-two sides have proven that they know its key (``ccbench.runner.workers.session``); Hello goes as JSON.
+A runner's first message to a leader is a ``TeamRequest``; whoever cannot take part, or does not let the other side,
+sends an error that says why and what to do. All are plain frozen values or errors, sent as pickles over a pipe
+between parent and child, or over a session, whose two sides have proven that they know its key
+(``ccbench.runner.workers.session``); Hello goes as JSON.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from ccbench.backends.base import TeamLaunch
-from ccbench.cases.axes import ONE_PROCESS
 from ccbench.cases.measurement import CaseFacts, Conditions, Status
-from ccbench.errors import CcbenchError
 from ccbench.machine.files import Files
-from ccbench.readers.schedules import ScheduleFile
 from ccbench.runner.measure import RankResult
 
 LEADER_VARIABLE = "CCBENCH_LEADER"
@@ -41,31 +38,11 @@ started these: ``5 6:1:2:key 7:1:2:key|srun``. In the environment of the runner 
 
 
 @dataclass(frozen=True)
-class GroupRequest:
-    """A runner's first message to a leader: the ranks to start; launch: None where the leader forks them.
-
-    start_seconds: how long launched ranks may take to start, where that is less than usual.
-    schedules: files of the user whose algorithms ranks may run.
-    """
-
-    backend: str
-    ranks: int
-    launch: TeamLaunch | None
-    processes: str = ONE_PROCESS
-    start_seconds: float = math.inf
-    schedules: tuple[ScheduleFile, ...] = ()
-
-
-@dataclass(frozen=True)
 class RankReport:
-    """A rank's answer to a case. others_wait: it left the case alone, and the team is lost with it.
-
-    path_counts, path_costs_seconds: as ``Measurement`` has them; rank 0 counts.
-    """
+    """A rank's answer to a case. others_wait: it left the case alone, and the team is lost with it."""
 
     status: Status
     detail: str = ""
-    algorithm_used: str = ""
     result: RankResult | None = None
     processor_share: float = 0.0
     queued_share: float | None = None
@@ -73,8 +50,6 @@ class RankReport:
     flags: tuple[str, ...] = ()
     facts: CaseFacts = field(default_factory=CaseFacts)
     others_wait: bool = False
-    path_counts: tuple[float, ...] = ()
-    path_costs_seconds: tuple[tuple[float, ...], ...] = ()
 
 
 # -- whoever connects -------------------------------------------------------------------------------------
@@ -141,20 +116,6 @@ def hello_of(text: bytes) -> Hello:
     """Return what a peer says of itself; ValueError, TypeError or KeyError where the text is no Hello."""
     fields = json.loads(text)
     return Hello(Place(**fields.pop("place")), **fields)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """The sender cannot take part, or does not let the other side; the text says why and what to do.
-
-    cannot_run: nothing failed, cases of the sender's team are not possible here (``CannotRun``).
-    cannot_start: no case of the backend is (``CannotStart``).
-    """
-
-    reason: str
-    exit_code: int = CcbenchError.exit_code
-    cannot_run: bool = False
-    cannot_start: bool = False
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,9 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     latency_after = endpoint.core_latency_seconds()
     cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
     queued_ended = queued_seconds()
-    queued = (
-        None if queued_began is None or queued_ended is None else queued_ended - queued_began
-    )
+    queued_share = None
+    if queued_began is not None and queued_ended is not None:
+        queued_share = (queued_ended - queued_began) / seconds
     # What all ranks of this host have used is no foreign load.
     words = endpoint.control.words
     words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
@@ -95,9 +95,14 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     if not endpoint.rank:
         path, digest = loaded_file(capabilities_of(case.backend).library_file)
         facts = replace(
-            facts, library_version=endpoint.version, library_path=path, library_sha256=digest
+            facts,
+            library_version=endpoint.version,
+            library_path=path,
+            library_sha256=digest,
+            algorithm_used=algorithm,
+            path_counts=endpoint.path(windows),
+            path_costs_seconds=tuple(zip(*windows, strict=True)),
         )
-    counts = () if endpoint.rank else endpoint.path(windows)
     endpoint.finish()
     detail = str(result.mismatch) if result.mismatch else endpoint.remark()
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
@@ -107,10 +112,9 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     return RankReport(
         Status.WRONG if result.mismatch else Status.OK,
         detail,
-        algorithm,
         result,
         cpu_seconds / seconds,
-        None if queued is None else queued / seconds,
+        queued_share,
         replace(
             conditions,
             core_latency_before_seconds=latency_before,
@@ -118,16 +122,12 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
         ),
         (*endpoint.flags, *facts.flags),
         facts,
-        path_counts=counts,
-        path_costs_seconds=tuple(zip(*windows, strict=True)),
     )
 
 
 def refuse_all(error: CcbenchError, connection: Connection) -> None:
     """Answer every case with the reason why none can run."""
-    reason = str(error)
-    report = RankReport(Status.UNSUPPORTED, reason)
-    answer = messages.Refusal(reason, cannot_start=True)
+    report = RankReport(Status.UNSUPPORTED, str(error))
     with suppress(EOFError, OSError):
         while not isinstance(connection.recv(), messages.Stop):
-            connection.send(answer if isinstance(error, CannotStart) else report)
+            connection.send(error if isinstance(error, CannotStart) else report)

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases.axes import Case
+from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS, Case
 from ccbench.cases.measurement import CaseFacts, Measurement, Status
 from ccbench.collectives import collective
 from ccbench.columns import columns_of
@@ -56,7 +56,6 @@ def measurement_of(
         case=case,
         status=worst.status,
         detail="; ".join(details),
-        algorithm_used=first.algorithm_used,
         launches_per_sample=result.launches,
         samples_seconds=tuple(
             (durations(stamps, takes_fastest_rank(case)) / result.launches).tolist()
@@ -76,8 +75,6 @@ def measurement_of(
             case,
             [bits for report in in_order if report.result for bits in report.result.bits],
         ),
-        path_counts=first.path_counts,
-        path_costs_seconds=first.path_costs_seconds,
         device_readings=joined([report.facts.devices for report in in_order], hosts),
         **{name: getattr(facts, name) for name in _FACTS},
     )
@@ -112,11 +109,11 @@ def parts_of(
     def samples(stamps: NDArray[np.float64]) -> tuple[float, ...]:
         return tuple((durations(stamps) / result.launches).tolist())
 
-    if result.parts:
+    if case.mode == OVERLAP:
         every = (
-            taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts))
+            taking_part(case, result.part_stamps[:, part]) for part in range(len(OVERLAP_PARTS))
         )
-        return result.parts, tuple(map(samples, every))
+        return OVERLAP_PARTS, tuple(map(samples, every))
     untold = case.concurrent or not case.groups or not case.everybody
     if facts.parts or untold or len(result.stamps) != case.ranks:
         return facts.parts, facts.group_samples_seconds

@@ -7,26 +7,24 @@ block while they have nothing to do.
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from ccbench.backends.base import Backend, CannotRun, Team, TeamLaunch, TeamRequest
-from ccbench.cases.axes import ONE_PROCESS, Case
+from ccbench.backends.base import Backend, Team, TeamRequest
+from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
-from ccbench.errors import BackendUnavailable, CannotStart
+from ccbench.errors import BackendUnavailable, CannotStart, CcbenchError
 from ccbench.machine.host import module_command, single_threaded
 from ccbench.readers.schedules import schedule_files
 from ccbench.runner.workers import launcher
-from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, Refusal
+from ccbench.runner.workers.messages import RUNNER_VARIABLE
 
 if TYPE_CHECKING:
     from ccbench.runner.workers.hub import AgentHub
@@ -48,45 +46,22 @@ def open_team(backend: Backend, request: TeamRequest, hub: AgentHub | None = Non
     Raises CannotRun for what they refuse, BackendUnavailable when that fails.
     """
     team = backend.open_team(request)
-    if team is not None:
-        return team
-    launch = backend.launch(request)
-    return WorkerTeam(
-        backend.name,
-        request.ranks,
-        launch,
-        request.environment,
-        request.processes,
-        hub,
-        request.start_seconds,
-    )
+    return team or WorkerTeam(replace(request, launch=backend.launch(request)), hub)
 
 
 class WorkerTeam:
     """Implements ``ccbench.backends.base.Team``."""
 
-    def __init__(
-        self,
-        backend: str,
-        ranks: int,
-        launch: TeamLaunch | None = None,
-        environment: Sequence[tuple[str, str]] = (),
-        processes: str = ONE_PROCESS,
-        hub: AgentHub | None = None,
-        start_seconds: float = math.inf,
-    ) -> None:
-        """launch: how the ranks are started, None where the leader forks them, in the model ``processes``.
-
-        hub: of the agents that start launched ranks, where they run already. start_seconds: how long the
-        start may take, where that is less than usual.
-        """
+    def __init__(self, request: TeamRequest, hub: AgentHub | None = None) -> None:
+        """hub: of the agents that start launched ranks, where they run already."""
         self.pids: tuple[int, ...] = ()
+        environment, launch = request.environment, request.launch
         if launch:
             environment = (*launch.environment, *environment)
             launch = replace(launch, environment=environment)
         self._close_seconds = LAUNCHED_CLOSE_SECONDS if launch else CLOSE_SECONDS
         usual = launcher.START_LIMIT_SECONDS if launch else START_LIMIT_SECONDS
-        limit = min(usual, start_seconds) + (ANSWER_SECONDS if launch else 0.0)
+        limit = min(usual, request.start_seconds) + (ANSWER_SECONDS if launch else 0.0)
         # One line is for cases; the other, to agents that run already, is for starting ranks.
         lines = [socket.socketpair() for _ in range(2 if hub and launch else 1)]
         files = [theirs.fileno() for _, theirs in lines]
@@ -107,7 +82,7 @@ class WorkerTeam:
             for ours, _ in lines:
                 ours.close()
             raise BackendUnavailable(
-                f"{backend}: no process could be started: {error.strerror}"
+                f"{request.backend}: no process could be started: {error.strerror}"
             ) from None
         finally:
             for _, theirs in lines:
@@ -117,21 +92,18 @@ class WorkerTeam:
             assert hub is not None, "there is a second line for it"
             hub.serve(line)
         try:
-            self.pids = self._start(
-                GroupRequest(
-                    backend, ranks, launch, processes, start_seconds, schedule_files()
-                ),
-                limit,
-            )
+            # Nobody prices anything there.
+            order = replace(request, launch=launch, machine=None, schedules=schedule_files())
+            self.pids = self._start(order, limit)
         except BaseException:  # Ctrl-C too
             self.close()
             raise
 
-    def _start(self, group: GroupRequest, limit_seconds: float) -> tuple[int, ...]:
+    def _start(self, request: TeamRequest, limit_seconds: float) -> tuple[int, ...]:
         """Return the ranks' process ids, which the leader sends once all have started."""
-        who = f"{group.backend}: {group.ranks} ranks"
+        who = f"{request.backend}: {request.ranks} ranks"
         try:
-            self._connection.send(group)
+            self._connection.send(request)
             if not self._connection.poll(limit_seconds):
                 raise BackendUnavailable(f"{who} did not start in {limit_seconds:.0f} s")
             answer = self._connection.recv()
@@ -139,14 +111,8 @@ class WorkerTeam:
             raise BackendUnavailable(
                 f"{who} did not start: the team's leader ended; its error is above"
             ) from None
-        if isinstance(answer, Refusal):
-            if answer.cannot_start:
-                raise CannotStart(answer.reason)
-            if answer.cannot_run:
-                raise CannotRun(answer.reason)
-            error = BackendUnavailable(answer.reason)
-            error.exit_code = answer.exit_code
-            raise error
+        if isinstance(answer, CcbenchError):
+            raise answer
         return tuple(answer)
 
     def run(self, case: Case, sampling: Sampling) -> Measurement:
@@ -157,9 +123,9 @@ class WorkerTeam:
             self._connection.send((case, sampling))
             if self._connection.poll(sampling.time_limit_seconds + GRACE_SECONDS):
                 answer = self._connection.recv()
-                if isinstance(answer, Refusal):
+                if isinstance(answer, CcbenchError):
                     self.close()
-                    raise CannotStart(answer.reason)
+                    raise CannotStart(str(answer))
                 measurement, usable = answer
                 if not usable:
                     self.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.cpu.test_groups import RANKS
 
@@ -13,6 +14,6 @@ from tests.backends.cpu.test_groups import RANKS
 @pytest.fixture(scope="module")
 def team() -> Iterator[WorkerTeam]:
     """One for all tests of a file."""
-    opened = WorkerTeam("cpu", RANKS)
+    opened = WorkerTeam(TeamRequest("cpu", RANKS))
     yield opened
     opened.close()

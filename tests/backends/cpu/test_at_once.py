@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.cases.axes import OVERLAP_PARTS, Case
 from ccbench.cases.measurement import Sampling, Status
 from ccbench.collectives import COLLECTIVES
@@ -105,7 +106,7 @@ AT_ONCE = [
 
 def run_with(fault: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> tuple[Status, str]:
     monkeypatch.setenv("CCBENCH_FAULT", fault)
-    opened = WorkerTeam("cpu", RANKS)
+    opened = WorkerTeam(TeamRequest("cpu", RANKS))
     try:
         measurement = opened.run(case, QUICK)
     finally:

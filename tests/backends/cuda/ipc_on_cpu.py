@@ -15,6 +15,7 @@ from types import ModuleType
 
 import numpy as np
 
+from ccbench.backends.base import TeamRequest
 from ccbench.backends.cuda import ipc
 from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.cuda.runtime import Cuda
@@ -22,7 +23,6 @@ from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.kernels.building import Build, built
 from ccbench.cases.axes import PER_GPU, Case
 from ccbench.runner.workers.leader import Leader
-from ccbench.runner.workers.messages import GroupRequest
 from tests.backends.measuring import SAMPLING
 
 from . import cases, emulated
@@ -56,7 +56,7 @@ def led(cuda_of: Callable[[int], Cuda]) -> Iterator[tuple[Leader, Connection]]:
         return made(process)
 
     group.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
-    leader = Leader(GroupRequest("cuda", RANKS, None, PER_GPU), group)
+    leader = Leader(TeamRequest("cuda", RANKS, processes=PER_GPU), group)
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as runner, Connection(theirs.detach()):
         leader.start(runner)

@@ -45,7 +45,9 @@ def team(*options: str, ranks: int = 2, pinned: bool = True) -> WorkerTeam:
     assert isinstance(library, MpiLibrary)
     local = local_launch(library, ranks)
     command = (*local.command, sys.executable, str(PROGRAM), *options)
-    return WorkerTeam("mpi", ranks, replace(local, command=command, pinned=pinned), ON_DEVICES)
+    return WorkerTeam(
+        TeamRequest("mpi", ranks, replace(local, command=command, pinned=pinned), ON_DEVICES)
+    )
 
 
 device_case = partial(case_of, memory="device")
@@ -143,7 +145,7 @@ def test_a_library_that_is_not_cuda_aware_is_refused_with_the_cure() -> None:
     local = local_launch(library, 2)
     launch = replace(local, command=(*local.command, sys.executable, "-c", AWARE))
     with pytest.raises(CannotRun, match=r"is not CUDA-aware; install one .* --with-cuda"):
-        WorkerTeam("mpi", 2, launch, ON_DEVICES)
+        WorkerTeam(TeamRequest("mpi", 2, launch, ON_DEVICES))
 
 
 @needs_mpi
@@ -151,7 +153,7 @@ def test_without_cupy_or_a_driver_a_rank_says_so() -> None:
     if driver_missing() is None:
         pytest.skip("here CUDA may start")
     with pytest.raises(CannotRun, match=r"CuPy|CUDA does not start"):
-        WorkerTeam("mpi", 2, TeamLaunch(), ON_DEVICES)
+        WorkerTeam(TeamRequest("mpi", 2, TeamLaunch(), ON_DEVICES))
 
 
 def support_functions(general: int | None, of_cuda: int | None) -> SimpleNamespace:
@@ -261,7 +263,7 @@ def test_ranks_are_not_pinned_by_their_number(pair: WorkerTeam) -> None:
     """Which processors are near a GPU does not follow from the rank."""
     assert pair.run(device_case("barrier"), SHORT).conditions.binding != ()
     launches = [
-        BACKEND.launch(TeamRequest(2, environment=environment))
+        BACKEND.launch(TeamRequest("mpi", 2, environment=environment))
         for environment in (ON_DEVICES, ())
     ]
     assert [launch.pinned for launch in launches if launch] == [False, True]

@@ -50,7 +50,7 @@ LONG = Sampling(
 
 
 def team(ranks: int = 2, *, environment: tuple[tuple[str, str], ...] = ()) -> WorkerTeam:
-    opened = open_team(BACKEND, TeamRequest(ranks, environment=environment))
+    opened = open_team(BACKEND, TeamRequest("mpi", ranks, environment=environment))
     assert isinstance(opened, WorkerTeam)
     return opened
 
@@ -281,9 +281,9 @@ def test_a_launcher_that_starts_single_worlds_is_refused_with_the_cure() -> None
     with pytest.raises(
         CannotRun, match=r"sees a world of 1: the launcher belongs to another MPI"
     ):
-        WorkerTeam("mpi", 2, TeamLaunch())
+        WorkerTeam(TeamRequest("mpi", 2, TeamLaunch()))
 
 
 def test_a_launcher_that_fails_is_quoted() -> None:
     with pytest.raises(BackendUnavailable, match=r"exited with \d+: no process had come"):
-        WorkerTeam("mpi", 2, TeamLaunch(("false",)))
+        WorkerTeam(TeamRequest("mpi", 2, TeamLaunch(("false",))))

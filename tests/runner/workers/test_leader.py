@@ -11,14 +11,14 @@ from multiprocessing import Pipe
 import numpy as np
 import pytest
 
-from ccbench.backends.base import TeamLaunch
-from ccbench.cases.axes import Case
+from ccbench.backends.base import TeamLaunch, TeamRequest
+from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS, Case
 from ccbench.cases.measurement import CaseFacts, Conditions, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import RankResult
 from ccbench.runner.workers.channel import Peer
 from ccbench.runner.workers.leader import Leader
-from ccbench.runner.workers.messages import GroupRequest, Hello, RankReport, Ready, this_place
+from ccbench.runner.workers.messages import Hello, RankReport, Ready, this_place
 from ccbench.runner.workers.reports import crowded, one_version, parts_of, wrong_elements_of
 from ccbench.verification import Mismatch
 
@@ -26,7 +26,7 @@ CASE = Case(
     "s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4, groups="rank // 2"
 )
 STAMPS = np.array([[[0.0, 1.0]], [[0.5, 2.0]], [[0.0, 5.0]], [[1.0, 6.0]]])
-RESULT = RankResult(0, STAMPS, (), 0.0, 2, "", None, 0.0)
+RESULT = RankResult(STAMPS, (), 0.0, 2, "", None, 0.0)
 
 
 def test_groups_are_timed_by_the_stamps_of_their_ranks() -> None:
@@ -41,11 +41,11 @@ def test_what_an_endpoint_says_goes_before_stamps() -> None:
 
 
 def test_what_measuring_took_apart_goes_before_both() -> None:
-    apart = np.array([[[[0.0, 4.0]], [[0.0, 8.0]]]] * 4)
+    apart = np.array([[[[0.0, 4.0]], [[0.0, 8.0]], [[0.0, 2.0]], [[0.0, 2.0]]]] * 4)
     apart[2, 1, 0, 1] = 10.0
     facts = CaseFacts(parts=("one",), group_samples_seconds=((1.0,),))
-    result = replace(RESULT, parts=("active_group", "both"), part_stamps=apart)
-    assert parts_of(CASE, facts, result) == (("active_group", "both"), ((2.0,), (5.0,)))
+    case, result = replace(CASE, mode=OVERLAP), replace(RESULT, part_stamps=apart)
+    assert parts_of(case, facts, result) == (OVERLAP_PARTS, ((2.0,), (5.0,), (1.0,), (1.0,)))
 
 
 def test_wrong_elements_are_added_up_where_there_was_something_to_compare() -> None:
@@ -64,7 +64,7 @@ def test_a_rank_that_stays_stopped_is_not_waited_for_until_a_distant_limit(
 ) -> None:
     monkeypatch.setattr("ccbench.runner.workers.leader.STOPPED_SECONDS", 0.1)
     monkeypatch.setattr("ccbench.runner.workers.leader.LOOK_SECONDS", 0.01)
-    leader = Leader(GroupRequest("cpu", 2, None))
+    leader = Leader(TeamRequest("cpu", 2))
     ends = [Pipe(), Pipe()]
     runner = Pipe()
     with subprocess.Popen(["sleep", "600"]) as rank:
@@ -93,8 +93,8 @@ def report(
 ) -> RankReport:
     """Of one of two ranks, of which the first alone keeps the stamps."""
     stamps = np.cumsum(np.ones((2, 3 if rank == 0 else 0, 2)), axis=2)
-    result = RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0)
-    return RankReport(status, detail, "dissemination", result, conditions=conditions)
+    result = RankResult(stamps, (), 0.0, 1, "enough", None, 1.0)
+    return RankReport(status, detail, result, conditions=conditions)
 
 
 BARRIER = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
@@ -113,7 +113,7 @@ def test_ranks_that_are_bound_to_a_processor_each_have_the_room_of_all_of_them()
 
 
 def test_what_other_programs_do_on_any_host_makes_a_case_doubtful() -> None:
-    leader = Leader(GroupRequest("mpi", 2, TeamLaunch(("launcher",), several_hosts=True)))
+    leader = Leader(TeamRequest("mpi", 2, TeamLaunch(("launcher",), several_hosts=True)))
     leader.hosts = ("a", "b")
 
     reports = {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Sampling, Status
 from ccbench.errors import BackendUnavailable
@@ -29,7 +30,7 @@ GATHER = Case("s", "cpu", "all_gather", "default", "int32", "none", 4096, 512, 2
 
 @pytest.fixture
 def team() -> Iterator[WorkerTeam]:
-    made = WorkerTeam("cpu", 2)
+    made = WorkerTeam(TeamRequest("cpu", 2))
     yield made
     made.close()
 
@@ -52,7 +53,7 @@ def test_a_case_that_has_no_schedule_fails_with_the_reason(team: WorkerTeam) -> 
 
 
 def test_closing_ends_every_process_and_may_be_done_twice() -> None:
-    team = WorkerTeam("cpu", 3)
+    team = WorkerTeam(TeamRequest("cpu", 3))
     first = leader()
     assert first
     assert len(team.pids) == 3
@@ -68,7 +69,7 @@ def test_a_leader_that_cannot_start_is_an_error_not_a_hang(
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", "no such fault")
     with pytest.raises(BackendUnavailable, match="'no such fault' is not a fault"):
-        WorkerTeam("cpu", 2)
+        WorkerTeam(TeamRequest("cpu", 2))
     assert capfd.readouterr().err == ""
     assert not leader()
 
@@ -76,7 +77,7 @@ def test_a_leader_that_cannot_start_is_an_error_not_a_hang(
 def test_a_leader_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teams, "START_LIMIT_SECONDS", 0.0)
     with pytest.raises(BackendUnavailable, match="2 ranks did not start in 0 s"):
-        WorkerTeam("cpu", 2)
+        WorkerTeam(TeamRequest("cpu", 2))
     assert not leader()
 
 

@@ -249,10 +249,7 @@ class Probe:
 
     def _barrier(self) -> None:
         self._barriers += 1
-        fence()
-        self._control.words[self._control.index(self.rank, Word.BARRIER)] = self._barriers
-        for rank in range(self.ranks):
-            self._waiter.until(self._control.index(rank, Word.BARRIER), self._barriers)
+        self._waiter.meet(self.rank, self._barriers)
 
     def _pass_token(self, active: Sequence[int], times: int) -> None:
         """``times`` flags, each from a rank to the next: round the ranks, however many share a processor."""

@@ -42,7 +42,7 @@ from ccbench.backends.endpoint import FIRST_OF_WARM_UP, Result, SingleProcessEnd
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import KernelBuffers, all_buffers, work_areas
 from ccbench.backends.kernels.links import Links, links_of
-from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for
+from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for, program
 from ccbench.backends.kernels.traffic import blocks_for, traffic_of
 from ccbench.cases.axes import ALONE, NO_OP, NO_ROOT, Case
 from ccbench.cases.measurement import CaseFacts
@@ -209,10 +209,8 @@ class CudaRanks(SingleProcessEndpoint):
         )
 
         def kernels_and_room() -> tuple[list[Kernel], int]:
-            kernels = [
-                context.kernel(choice.entry, case.dtype, op, blocks.lanes)
-                for context in self.contexts
-            ]
+            text = program(choice.entry, case.dtype, op)
+            kernels = [context.kernel(text, blocks.lanes) for context in self.contexts]
             pairs = zip(self.contexts, kernels, strict=True)
             return kernels, min(
                 context.channels(kernel, blocks.channels) for context, kernel in pairs

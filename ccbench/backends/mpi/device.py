@@ -31,7 +31,7 @@ import ctypes
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccbench.backends.base import ControlChannel, local_rank
 from ccbench.backends.cuda.runtime import (
@@ -44,9 +44,6 @@ from ccbench.backends.mpi.library import library_name
 from ccbench.cases.axes import DEVICE_MEMORY
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import INTEL_MPI, OPEN_MPI
-
-if TYPE_CHECKING:
-    pass
 
 MEMORY_VARIABLE = "CCBENCH_MPI_MEMORY"
 """Set for teams whose cases have buffers on GPUs: MPI takes the device that is current when it starts."""

@@ -198,7 +198,7 @@ class NcclWorkerGroup(SingleProcessGroup):
             cuda = open_cuda(own_kernels=False)
             shares = ranks_of_devices(self.ranks, device_count(cuda))
             devices = {rank: device_of_rank(shares, rank) for rank in range(self.ranks)}
-            refuse_launch_blocking(len(shares), "processes: per_gpu")
+            refuse_launch_blocking(len(shares))
             return opened(self.control, cuda, open_by_cupy(self.dialect), devices)
 
 

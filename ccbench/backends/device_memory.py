@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ccbench.backends.base import OutOfMemory
+from ccbench.backends.base import OutOfMemory, gathered
 from ccbench.backends.cuda.runtime import ON_DEVICE, TO_DEVICE, TO_HOST, do_all
 from ccbench.backends.rank_endpoint import MEMORY_SHARE, HostMemory
 from ccbench.cases.measurement import CaseFacts
@@ -49,7 +49,7 @@ class DeviceMemory(HostMemory):
         super().__init__(endpoint)
         self._cuda = cuda
         exchange = endpoint.exchange
-        names = [text.decode() for text in exchange.all_gather(name.encode())]
+        names = gathered(exchange, name)
         self._gpus = tuple(
             f"GPU {gpu} of {host}" for gpu, host in zip(names, exchange.hosts, strict=True)
         )

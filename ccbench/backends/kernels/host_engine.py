@@ -341,12 +341,8 @@ class HostWorld(EngineMemory):
 
 def option_words(options: HostOptions) -> NDArray[Any]:
     """``options`` as the engine takes them."""
-    words = np.zeros(1, OPTIONS)
-    words["seed"] = options.seed
-    words["engine"] = ENGINES[options.engine]
-    words["lanes"] = options.lanes
-    words["resident"] = options.resident
-    return words
+    engine = ENGINES[options.engine]
+    return np.array([(options.seed, engine, options.lanes, options.resident, 0)], OPTIONS)
 
 
 def raise_for(result: int, report: str) -> None:

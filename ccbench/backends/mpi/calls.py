@@ -212,15 +212,7 @@ class MpiCall:
         self.function = function_of(mpi, communicator, case, *buffers, one_way)
         root = case.collective == "broadcast" and communicator.rank == max(case.root, 0)
         self.copies = root and not case.in_place
-        self._copy = partial(copy, self.target, self.source)
-        self._whole = self._bound()
-        self.launch = self._whole_and_copy if self.copies else self._whole
-
-    def _bound(self) -> Callable[[], Any]:
-        """Return the communicator's method, its arguments made once."""
-        memory = (
-            getattr(self.mpi, "buffer", None) or self.mpi.memory
-        )  # its name before mpi4py 4
+        memory = getattr(mpi, "buffer", None) or mpi.memory  # its name before mpi4py 4
         arguments = [
             [
                 memory.frombuffer(argument.buffer.view(np.uint8)),
@@ -231,14 +223,14 @@ class MpiCall:
             else argument
             for argument in self.function.arguments
         ]
-        taken = [
-            self.mpi.IN_PLACE if argument is IN_PLACE else argument for argument in arguments
-        ]
-        return partial(getattr(self.communicator, self.function.name.capitalize()), *taken)
+        taken = [mpi.IN_PLACE if argument is IN_PLACE else argument for argument in arguments]
+        whole = partial(getattr(communicator, self.function.name.capitalize()), *taken)
 
-    def _whole_and_copy(self) -> None:
-        self._whole()
-        self._copy()
+        def whole_and_copy() -> None:
+            whole()
+            copy(self.target, self.source)
+
+        self.launch: Callable[[], object] = whole_and_copy if self.copies else whole
 
 
 SOURCE = Path(__file__).with_name("loop.c")

@@ -33,7 +33,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ccbench.backends.base import ControlChannel, local_rank
+from ccbench.backends.base import ControlChannel, gathered, local_rank
 from ccbench.backends.cuda.runtime import (
     Cuda,
     device_count,
@@ -123,7 +123,7 @@ def device_of_rank(exchange: ControlChannel) -> tuple[Cuda, str] | None:
     Collective; BackendUnavailable on every rank where only some were asked for such memory.
     """
     asked_here = os.environ.get(MEMORY_VARIABLE, "")
-    everywhere = [text.decode() for text in exchange.all_gather(asked_here.encode())]
+    everywhere = gathered(exchange, asked_here)
     differing = next(
         (rank for rank, text in enumerate(everywhere) if text != everywhere[0]), None
     )

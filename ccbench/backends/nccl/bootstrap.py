@@ -6,7 +6,7 @@ must tell each other goes over the team's control channel.
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 import socket
 from collections import Counter
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from ccbench.backends.base import CannotRun, ControlChannel, Position, local_rank
+from ccbench.backends.base import CannotRun, ControlChannel, Position, gathered, local_rank
 from ccbench.backends.control_block import Control, anonymous_file
 from ccbench.backends.cuda.blocking_kernel import (
     TOKEN_BYTES,
@@ -136,12 +136,9 @@ def checked(
     cuda: Cuda, nccl: Library, devices: Mapping[int, int], exchange: ControlChannel
 ) -> str:
     """Tell all, hear all, and refuse what hangs; returns ``shared_gpu``. Collective."""
-    own = json.dumps([asdict(facts) for facts in facts_of(cuda, nccl, devices)]).encode()
-    everyone = [
-        RankFacts(**load)
-        for payload in exchange.all_gather(own)
-        for load in json.loads(payload)
-    ]
+    own = [asdict(facts) for facts in facts_of(cuda, nccl, devices)]
+    by_process = gathered(exchange, own)
+    everyone = [RankFacts(**facts) for facts in itertools.chain.from_iterable(by_process)]
     refuse_what_hangs(everyone)
     return shared_gpu(everyone)
 

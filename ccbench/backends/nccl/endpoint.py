@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 
-from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory
+from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory, gathered
 from ccbench.backends.control_block import Activity, Control
 from ccbench.backends.cuda.blocking_kernel import (
     SharedWords,
@@ -220,11 +220,8 @@ class NcclRanks(SingleProcessEndpoint):
                     self.nccl.native, self._case.collective, lambda: self.launch(1)
                 )
                 # Rank 0 of a communicator writes it down, and every process needs it.
-                words = json.dumps([mine.algorithm, mine.protocol, mine.channels]).encode()
-                choices = [
-                    LibraryChoice(*json.loads(payload))
-                    for payload in self.exchange.all_gather(words)
-                ]
+                told = gathered(self.exchange, astuple(mine))
+                choices = [LibraryChoice(*words) for words in told]
                 choice = next(
                     (candidate for candidate in choices if candidate.algorithm), LibraryChoice()
                 )
@@ -488,7 +485,7 @@ class NcclRanks(SingleProcessEndpoint):
 
     def least(self, value: int) -> int:
         """Return the least value of all processes. Collective."""
-        return min(int(payload) for payload in self.exchange.all_gather(str(value).encode()))
+        return int(min(gathered(self.exchange, value)))
 
     def _hung(
         self,
@@ -541,10 +538,7 @@ class NcclRanks(SingleProcessEndpoint):
             # A part took in each sample what the longest of its ranks took, in any process.
             ordered = [sample for _, sample in sorted(self._samples.items())]
             mine = [[sample.get(part.number, 0.0) for sample in ordered] for part in parts]
-            by_process = [
-                json.loads(payload)
-                for payload in self.exchange.all_gather(json.dumps(mine).encode())
-            ]
+            by_process = gathered(self.exchange, mine)
             samples = tuple(tuple(row) for row in np.max(by_process, axis=0).tolist())
         devices, flags = self._devices.after()
         in_effect = self.nccl.settings(os.environ)

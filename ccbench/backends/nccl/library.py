@@ -16,8 +16,8 @@ import ctypes
 import os
 import re
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -563,19 +563,18 @@ class Communicator:
 
 
 def communicators_of(
-    library: Library, devices: Sequence[int], unique_id: bytes = b""
+    library: Library, ranks: int, unique_id: bytes, devices: Mapping[int, int]
 ) -> list[Communicator]:
-    """Return one communicator for each device, in rank order, all in this process; b"": by a new id.
+    """Return the communicators of this process, by ``devices``: rank -> device; when all ``ranks`` have come.
 
-    As ncclCommInitAll makes them (NVIDIA/nccl, src/init.cc), which CuPy calls without letting go of the
+    Several as ncclCommInitAll makes them (NVIDIA/nccl, src/init.cc), which CuPy calls without letting go of the
     interpreter: nobody could act while it hangs.
     """
     begun: list[Communicator] = []
-    unique_id = unique_id or library.unique_id()
     try:
-        with library.group():
-            for rank, device in enumerate(devices):
-                begun.append(communicator_of(library, len(devices), unique_id, rank, device))
+        with library.group() if len(devices) > 1 else nullcontext():
+            for rank, device in devices.items():
+                begun.append(communicator_of(library, ranks, unique_id, rank, device))
     except BaseException:
         for communicator in begun:  # nobody else knows them
             communicator.abort()

@@ -103,12 +103,6 @@ OF_EACH_FILE = (
 )
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_two_groups_at_once_are_both_right(entry: str, seed: int) -> None:
-    run_in_groups(KernelCase(entry, count=61, in_place=seed == 2, drifting=seed == 1), seed)
-
-
 @settings(max_examples=20)
 @given(st.permutations(range(6)), st.sampled_from([1, 2, 3, 6]), st.integers(0, 1000))
 def test_any_groups_of_any_ranks_are_right(order: list[int], size: int, seed: int) -> None:

@@ -79,7 +79,7 @@ def refuse_launch_blocking(devices: int) -> None:
     if devices > 1 and launches_wait():
         raise BackendUnavailable(
             f"{launches_wait()} lets every launch wait for its end, and kernels of {devices} GPUs wait for "
-            f"each other: one process cannot launch them all; unset it, or take `processes: per_gpu`"
+            "each other: one process cannot launch them all; unset it, or take `processes: per_gpu`"
         )
 
 

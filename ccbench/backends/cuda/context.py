@@ -351,15 +351,15 @@ class DeviceContext:
 
     def begin(self, stream: int = MAIN_STREAM) -> None:
         """Remember the device's time before what is enqueued next."""
-        queue = self.on(stream)
-        self.use()
-        self.cuda.runtime.eventRecord(queue.began, queue.handle)
+        self._record(self.on(stream).began, stream)
 
     def end(self, stream: int = MAIN_STREAM) -> None:
         """Remember the device's time after what is enqueued by now."""
-        queue = self.on(stream)
+        self._record(self.on(stream).ended, stream)
+
+    def _record(self, event: int, stream: int) -> None:
         self.use()
-        self.cuda.runtime.eventRecord(queue.ended, queue.handle)
+        self.cuda.runtime.eventRecord(event, self.on(stream).handle)
 
     def elapsed_seconds(self, stream: int = MAIN_STREAM, since: int | None = None) -> float:
         """From ``begin`` of ``since`` (else of ``stream``) to ``end`` of ``stream``, by the device's clock.

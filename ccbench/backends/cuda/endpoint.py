@@ -218,15 +218,11 @@ class CudaRanks(SingleProcessEndpoint):
 
         kernels, room = self.together(kernels_and_room)
         self.channels = self.least(room)
-        request = (
-            case.collective,
-            case.ranks,
-            self.channels,
-            root,
-            case.size_bytes,
-            choice.schedule,
+        sizes = self.channels, root, case.size_bytes
+        orders = self._links_in_use().orders
+        plan = plan_for(
+            choice.entry.file, case.collective, case.ranks, *sizes, choice.schedule, orders
         )
-        plan = plan_for(choice.entry.file, *request, self._links_in_use().orders)
         arguments = np.zeros(1, abi.ARGUMENTS)
         arguments["limit_nanoseconds"] = int(self._limit_seconds * 1e9)
         arguments["count"], arguments["ranks"] = case.count, case.ranks

@@ -26,7 +26,6 @@ from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_
 from ccbench.backends.endpoint import PerProcessEndpoint, SingleProcessGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.backends.nccl.collectives import Call, prepared
-from ccbench.backends.nccl.diagnostics import limit_for
 from ccbench.backends.nccl.dialects import NCCL, RCCL, Dialect
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.library import Library, LibraryFailed, open_by_cupy
@@ -259,7 +258,7 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
         if not self._meeting:
             context.use()
             self._meeting = self._cuda.allocate(SCRATCH_BYTES + 4 * self.ranks)
-        limit = limit_for(self._case, 1)
+        limit = self._limit
         with self._watchdog.limited(2 * limit):
             at = self._meeting
             call = Call("barrier", at, at, 1, "int32")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import (
-    EngineMemory,
     HostCall,
     HostCommunicator,
     HostOptions,
+    HostWorld,
     KernelFailed,
     communicator_bytes,
 )
@@ -124,10 +124,10 @@ def test_two_groups_have_no_race_on_real_threads() -> None:
 
 def _mixed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """The mistake that groups guard against: these areas of every group are the first one's."""
-    separate = EngineMemory.communicator
+    separate = HostWorld.communicator
     first: list[HostCommunicator] = []
 
-    def shared(world: EngineMemory, members: Any) -> HostCommunicator:
+    def shared(world: HostWorld, members: Any) -> HostCommunicator:
         made = separate(world, members)
         first.append(made)
         areas = tuple(
@@ -136,7 +136,7 @@ def _mixed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         )
         return replace(made, areas=areas)
 
-    monkeypatch.setattr(EngineMemory, "communicator", shared)
+    monkeypatch.setattr(HostWorld, "communicator", shared)
 
 
 @pytest.mark.parametrize("entry", OF_EACH_FILE)
@@ -163,7 +163,7 @@ def test_room_for_a_communicator_is_enough(
     ranks: int, channels: int, packets: int, staging: int
 ) -> None:
     work = WorkAreas(ranks, channels, 2, 64, packets, staging)
-    world = EngineMemory(
+    world = HostWorld(
         ranks, channels, slots=2, slot_bytes=64, packets_bytes=packets, staging_bytes=staging
     )
     before = world.used

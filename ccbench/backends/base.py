@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ccbench.cases.axes import AXES, AXIS, ONE_PROCESS, Case, Variant
 from ccbench.cases.capabilities import backends_with, capabilities_of
@@ -264,6 +265,11 @@ class ControlChannel(Protocol):
 
     def tell(self, message: Position) -> None:
         """Tell the leader where this rank is; not collective, and returns at once."""
+
+
+def gathered(exchange: ControlChannel, mine: Any) -> list[Any]:
+    """Return what every rank gave, of what JSON can say, in rank order. Collective."""
+    return [json.loads(given) for given in exchange.all_gather(json.dumps(mine).encode())]
 
 
 def local_rank(hosts: Sequence[str], rank: int) -> int:

@@ -16,7 +16,6 @@ is named with file and line. The file is loaded by the ranks alone; rows keep it
 from __future__ import annotations
 
 import inspect
-import json
 import mmap
 import os
 import runpy
@@ -38,6 +37,7 @@ from ccbench.backends.base import (
     Environment,
     TeamLaunch,
     TeamRequest,
+    gathered,
 )
 from ccbench.backends.control_block import fence
 from ccbench.backends.rank_endpoint import STAGGER_BYTES, HostMemory, RankBuffers, RankEndpoint
@@ -310,7 +310,7 @@ class CallEndpoint(RankEndpoint):
             given = step()
         except CannotRun as error:
             reason = str(error)
-        reasons = [text.decode() for text in self.exchange.all_gather(reason.encode())]
+        reasons = gathered(self.exchange, reason)
         rank = next((rank for rank, text in enumerate(reasons) if text), None)
         if rank is not None:
             raise CannotRun((f"rank {rank}: " if not all(reasons) else "") + reasons[rank])
@@ -332,8 +332,8 @@ class CallEndpoint(RankEndpoint):
         """Give the group all ranks' buffers. Collective. view: bytes of one, by what its rank told of it."""
         dtype = self.own.source.dtype
         buffers = [
-            [view(*place).view(dtype) for place in json.loads(places)]
-            for places in self.exchange.all_gather(json.dumps(mine).encode())
+            [view(*place).view(dtype) for place in places]
+            for places in gathered(self.exchange, mine)
         ]
         self._group.inputs = [each[0] for each in buffers]
         for rank, others in enumerate(self._group.inputs):

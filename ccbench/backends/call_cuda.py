@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.backends.base import CannotRun, ControlChannel, local_rank
+from ccbench.backends.base import CannotRun, ControlChannel, gathered, local_rank
 from ccbench.backends.call import (
     GUARD,
     GUARD_BYTES,
@@ -145,7 +145,7 @@ class CudaCallEndpoint(CallEndpoint):
 
     def least(self, value: int) -> int:
         """Return the least value of all ranks. Collective."""
-        return int(self.gather_numbers(np.array([value], np.float64)).min())
+        return int(min(gathered(self.exchange, value)))
 
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; what the last case captured or mapped goes. Collective."""
@@ -191,10 +191,10 @@ class CudaCallEndpoint(CallEndpoint):
         memory: Any = self.memory
         runtime, (at, places) = self._cuda.runtime, memory.places()
         handle = bytes(runtime.ipcGetMemHandle(at)).hex()
-        handles = self.exchange.all_gather(handle.encode())
+        handles: list[str] = gathered(self.exchange, handle)
         bases: dict[str, int] = {handle: at}
         try:
-            for theirs in map(bytes.decode, handles):
+            for theirs in handles:
                 if theirs not in bases:
                     bases[theirs] = runtime.ipcOpenMemHandle(bytes.fromhex(theirs))
                     self._opened.append(bases[theirs])

@@ -125,36 +125,24 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         ]
         members = communicator.members if communicator else tuple(range(case.ranks))
         dtype: np.dtype[np.generic] = numpy_dtype(case.dtype)
+        inputs, outputs = list[int](), list[int]()
         for rank, at, buffers in zip(members, offsets, layout, strict=True):
-            self._inputs[rank] = world.view(
-                at + buffers.input_offset, buffers.input_bytes
-            ).view(dtype)
-            self.outputs[rank] = world.view(
-                at + buffers.output_offset, buffers.output_bytes
-            ).view(dtype)
+            inputs.append(at + buffers.input_offset)
+            outputs.append(at + buffers.output_offset)
+            self._inputs[rank] = world.view(inputs[-1], buffers.input_bytes).view(dtype)
+            self.outputs[rank] = world.view(outputs[-1], buffers.output_bytes).view(dtype)
         # As on a device small cases have one channel, so that both numbers are met.
         traffic = traffic_of(choice.algorithm, case.collective, case.ranks, case.size_bytes)
         channels = blocks_for(traffic, CHANNELS).channels
         root = 0 if case.root == NO_ROOT else case.root
-        request = (
-            case.collective,
-            case.ranks,
-            channels,
-            root,
-            case.size_bytes,
-            choice.schedule,
-        )
-        plan = plan_for(choice.entry.file, *request)
+        sizes = channels, root, case.size_bytes
+        plan = plan_for(choice.entry.file, case.collective, case.ranks, *sizes, choice.schedule)
         return HostCall(
             entry=choice.entry.name,
             dtype=case.dtype,
             count=case.count,
-            inputs=[
-                at + buffers.input_offset for at, buffers in zip(offsets, layout, strict=True)
-            ],
-            outputs=[
-                at + buffers.output_offset for at, buffers in zip(offsets, layout, strict=True)
-            ],
+            inputs=inputs,
+            outputs=outputs,
             op="sum" if case.op == NO_OP else case.op,
             root=root,
             plan=plan.plan,

@@ -7,12 +7,12 @@ Data are computed by the host and copied there, and copied back to be checked. A
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ccbench.backends.base import OutOfMemory
+from ccbench.backends.base import OutOfMemory, gathered
 from ccbench.backends.cuda.runtime import ON_DEVICE, TO_DEVICE, TO_HOST, do_all
 from ccbench.backends.rank_endpoint import MEMORY_SHARE, HostMemory
 from ccbench.cases.measurement import CaseFacts
@@ -39,22 +39,17 @@ def named(address: int, size_bytes: int) -> Array:
 class DeviceMemory(HostMemory):
     """One allocation on this rank's device, from which a case's buffers are cut."""
 
-    def __init__(
-        self, endpoint: RankEndpoint, cuda: Any, name: str, watched: Sequence[str] | None = None
-    ) -> None:
-        """cuda: ``backends.cuda.runtime.Cuda`` or its like. name: of the device on its host, a GPU's bus id.
-
-        watched: bus ids of GPUs whose clocks and temperatures are read, by default that one.
-        """
+    def __init__(self, endpoint: RankEndpoint, cuda: Any, name: str) -> None:
+        """cuda: ``backends.cuda.runtime.Cuda`` or its like. name: of the device on its host, a GPU's bus id."""
         super().__init__(endpoint)
         self._cuda = cuda
         exchange = endpoint.exchange
-        names = [text.decode() for text in exchange.all_gather(name.encode())]
+        names = gathered(exchange, name)
         self._gpus = tuple(
             f"GPU {gpu} of {host}" for gpu, host in zip(names, exchange.hosts, strict=True)
         )
         self._flags = (Flag.LOOPBACK,) if len(set(self._gpus)) < endpoint.ranks else ()
-        self._devices = DeviceWatch([name] if watched is None else watched)
+        self._devices = DeviceWatch([name])
         self._address = self._capacity_bytes = self._used_bytes = 0
         self._staged = np.empty(0, np.uint8)
 

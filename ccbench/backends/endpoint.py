@@ -383,18 +383,6 @@ def merged_mismatch(mismatches: Iterable[Mismatch | None]) -> Mismatch | None:
     )
 
 
-def setup_mismatch(
-    name: str, rank: int, place: int, ranks: int, answering: int
-) -> Mismatch | None:
-    """Return what is wrong where ``answering`` ranks are in what a setup made for ``place`` of ``ranks`` ranks."""
-    expected = len(range(place % 2, ranks, 2)) if name == "comm_split" else ranks
-    return (
-        None
-        if answering == expected
-        else Mismatch(rank, 1, 0, f"{answering} ranks answer", f"{expected} ranks")
-    )
-
-
 class WorkerGroup(ABC):
     """The processes of one team, and what they share.
 

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import Backend, ControlChannel, TeamLaunch, TeamRequest
+from ccbench.backends.base import Backend, ControlChannel, TeamLaunch, TeamRequest, gathered
 from ccbench.backends.rank_endpoint import RankBuffers, RankEndpoint
 from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
@@ -134,7 +134,7 @@ def meet(exchange: ControlChannel) -> Route:
         else:
             theirs = ""
         store = open_store(theirs, port) if theirs else None
-    ways = [way.decode() for way in exchange.all_gather(theirs.encode())]
+    ways = gathered(exchange, theirs)
     lost = [rank for rank, way in enumerate(ways) if rank and not way]
     if lost:
         raise BackendUnavailable(

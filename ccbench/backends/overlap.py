@@ -45,23 +45,15 @@ class HostComputation:
 
     def once(self) -> None:
         """Run one repetition."""
-        # Not a method kept in a field: that would be a circle, and the memory stay until it is looked for.
         if self._multiplies:
-            self._multiply()
-        else:
-            self._stream()
-
-    def run(self, repetitions: int) -> None:
-        """Run so many repetitions, one after the other."""
-        once = self._multiply if self._multiplies else self._stream
-        for _ in range(repetitions):
-            once()
-
-    def _multiply(self) -> None:
-        np.matmul(self._left, self._right, out=self._product)
-
-    def _stream(self) -> None:
+            np.matmul(self._left, self._right, out=self._product)
+            return
         begin = self._begin
         end = begin + WINDOW_BYTES // 4
         np.add(self._source[begin:end], np.float32(1), out=self._target[begin:end])
         self._begin = 0 if end >= len(self._source) else end
+
+    def run(self, repetitions: int) -> None:
+        """Run so many repetitions, one after the other."""
+        for _ in range(repetitions):
+            self.once()

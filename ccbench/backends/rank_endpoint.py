@@ -176,10 +176,7 @@ AnyLane = TypeVar("AnyLane", bound=Lane)
 
 
 def lanes_of(
-    make: Callable[[Case, int, Fault | None, int, int], AnyLane],
-    case: Case,
-    rank: int,
-    fault: Fault | None,
+    make: type[AnyLane], case: Case, rank: int, fault: Fault | None
 ) -> tuple[AnyLane, ...]:
     """Return the lane of the case's own collective, and that of the concurrent one where there is one."""
     own, concurrent = make(case, rank, fault, OWN, 0), case.concurrent_case
@@ -331,9 +328,7 @@ class LaneEndpoint(TeamEndpoint, Generic[AnyLane]):
     times: LaneTimes | None = None
     _lanes: tuple[AnyLane, ...] = ()
 
-    def open_lanes(
-        self, make: Callable[[Case, int, Fault | None, int, int], AnyLane], case: Case
-    ) -> None:
+    def open_lanes(self, make: type[AnyLane], case: Case) -> None:
         """Begin ``case``: make its lanes."""
         self.say(Activity.PREPARING)
         self.case, self._lanes = case, lanes_of(make, case, self.rank, self._any_fault)

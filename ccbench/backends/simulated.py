@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.cpu.endpoint import amounts_of
+from ccbench.backends.cpu.execution import REDUCTIONS
 from ccbench.backends.launch_price import CALL, COPIED, FLAG, GROUP, REDUCED, TERMS
 from ccbench.backends.rank_endpoint import group_parts
 from ccbench.cases.axes import NO_OP, NO_ROOT, Case
@@ -64,14 +65,6 @@ CHECKED_ELEMENTS = 4096
 
 SEED = 1
 """Which of a case's data are taken."""
-
-_UFUNCS = {
-    "sum": np.add,
-    "avg": np.add,
-    "prod": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-}
 
 
 class SimulatedBackend(Backend):
@@ -371,7 +364,7 @@ def execute(schedule: Schedule, case: Case, seed: int = SEED) -> list[NDArray[np
         for slot, size in zip(slots, sizes, strict=True):
             memory[rank, slot, :size] = buffer[begin : begin + size]
             begin += size
-    ufunc = _UFUNCS[case.op if case.op != NO_OP else "max"]
+    ufunc = REDUCTIONS[case.op if case.op != NO_OP else "max"]
     for step in schedule.expanded():
         source, read, target, written = schedule.single_slots(step)
         moved = memory[source, read]

@@ -61,13 +61,6 @@ def test_every_type_and_op_is_right_in_place_and_out_of_place(dtype: str, op: st
             assert wrong_elements(endpoint, case) == 0, case.label
 
 
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("ranks", [1, 2, 5, 8])
-def test_any_number_of_ranks_works(ranks: int) -> None:
-    endpoint = EmulatedEndpoint(Control(1, 64), ranks)
-    assert wrong_elements(endpoint, case_of("all_reduce", "default", ranks, 1001)) == 0
-
-
 @pytest.mark.parametrize(
     ("case", "words"),
     [

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.control_block import Activity, Control, Word, fence
+from ccbench.backends.control_block import Activity, Control, Word
 from ccbench.backends.cpu.arena import Arena
 from ccbench.backends.cpu.execution import (
     Buffers,
@@ -360,13 +360,7 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
     def barrier(self) -> None:
         """Return when all ranks' barrier counters have reached the same number."""
         self._barriers += 1
-        control, goal = self.control, self._barriers
-        fence()
-        control.words[control.index(self.rank, Word.BARRIER)] = goal
-        # From its next rank on, so that not all ranks look at one line of memory at once.
-        for step in range(1, self.ranks):
-            peer = (self.rank + step) % self.ranks
-            self._waiter.until(control.index(peer, Word.BARRIER), goal)
+        self._waiter.meet(self.rank, self._barriers)
 
     def agree(self, value: int) -> int:
         """Return rank 0's value, on every rank."""

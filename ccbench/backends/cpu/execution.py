@@ -35,7 +35,7 @@ Call = tuple[Callable[..., object], tuple[Any, ...]]
 Buffers = dict[tuple[int, Space], Array]
 """(rank, space) -> that buffer, as elements of the case's dtype."""
 
-_REDUCTIONS: dict[str, Callable[..., object]] = {
+REDUCTIONS: dict[str, np.ufunc] = {
     "sum": np.add,
     "avg": np.add,
     "prod": np.multiply,
@@ -60,7 +60,7 @@ class Waiter:
         self.word = word
         self.waited_seconds = 0.0
         self.stands_by = False
-        self._words = control.words
+        self._control, self._words = control, control.words
         self.crowded(oversubscribed)
 
     def crowded(self, oversubscribed: bool) -> None:
@@ -86,6 +86,16 @@ class Waiter:
                 while words[index] < goal:
                     os.sched_yield()
         fence()
+
+    def meet(self, rank: int, number: int) -> None:
+        """Return when all ranks have come to barrier ``number``, as ``rank`` has."""
+        control = self._control
+        fence()
+        control.words[control.index(rank, Word.BARRIER)] = number
+        # From its next rank on, so that not all ranks look at one line of memory at once.
+        for step in range(1, control.ranks):
+            peer = (rank + step) % control.ranks
+            self.until(control.index(peer, Word.BARRIER), number)
 
     def timed_until(self, index: int, goal: int) -> None:
         """Wait as ``until`` does; add the time to ``waited_seconds``, which costs a fifth of a microsecond a wait."""
@@ -327,7 +337,7 @@ def calls_of(kind: str, op: str, sources: list[Array], target: Array, ranks: int
             (np.subtract, (target, remainder, target)),
             (np.floor_divide, (target, divisor, target)),
         ]
-    reduction = _REDUCTIONS[op]
+    reduction = REDUCTIONS[op]
     if op in ("min", "max"):
         # These two take their output by keyword only (NumPy 2.4 deprecates it as third argument).
         return [(partial(reduction, out=target), (sources[0], sources[1]))]

@@ -28,6 +28,7 @@ from ccbench.backends.cpu.arena import Arena
 from ccbench.backends.cpu.execution import BLOCK_BYTES, Call, Waiter, calls_of
 from ccbench.backends.cpu.program import AVERAGE, COPY, REDUCE, CompiledCase, Group, Wait
 from ccbench.backends.launch_price import CALL, COPIED, FLAG, GROUP, REDUCED, TERMS, Floats
+from ccbench.backends.rank_endpoint import STAGGER_BYTES
 from ccbench.cases.axes import OVERLAP, Case
 from ccbench.dtypes import item_bytes, numpy_dtype
 
@@ -50,9 +51,6 @@ WINDOW_SECONDS = 0.5e-3
 """Short against a slice of a scheduler's time (3 ms): most windows fall between what other programs get."""
 
 MOST_GROWTH = 50.0
-
-STAGGER_BYTES = 1088
-"""Operands do not begin at the same place of a page, where stores would hold up loads."""
 
 FILLED_AT_ONCE = 1 << 16
 """Elements."""
@@ -249,10 +247,7 @@ class Probe:
 
     def _barrier(self) -> None:
         self._barriers += 1
-        fence()
-        self._control.words[self._control.index(self.rank, Word.BARRIER)] = self._barriers
-        for rank in range(self.ranks):
-            self._waiter.until(self._control.index(rank, Word.BARRIER), self._barriers)
+        self._waiter.meet(self.rank, self._barriers)
 
     def _pass_token(self, active: Sequence[int], times: int) -> None:
         """``times`` flags, each from a rank to the next: round the ranks, however many share a processor."""

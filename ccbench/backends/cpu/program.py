@@ -92,9 +92,9 @@ class Program:
 
 @dataclass(frozen=True)
 class CompiledCase:
-    """Programs of the ranks asked for. ``stride``: how far the counters move in one launch.
+    """Programs of all ranks. ``stride``: how far the counters move in one launch.
 
-    work_elements: elements of every rank's work space, whoever asked.
+    work_elements: elements of every rank's work space.
     """
 
     layout: SlotLayout
@@ -107,10 +107,8 @@ Needs = dict[int, int]
 """rank -> the step of it that must be finished (BEFORE_FIRST_STEP: it must have entered)."""
 
 
-def compile_case(
-    layout: SlotLayout, compiled_ranks: Iterable[int] | None = None
-) -> CompiledCase:
-    """Compile a proven schedule for one count and placement, for ``compiled_ranks`` (default: all).
+def compile_case(layout: SlotLayout) -> CompiledCase:
+    """Compile a proven schedule for one count and placement.
 
     Every rank compiles for itself; the programs fit together because each is derived from the whole.
     """
@@ -135,7 +133,7 @@ def compile_case(
             exits[owner][value.executor] = max(before, value.step)
     averages = collective(layout.schedule.collective).reduces
     programs = {}
-    for rank in range(ranks) if compiled_ranks is None else compiled_ranks:
+    for rank in range(ranks):
         own = [value for value in versions.values if value.executor == rank and value.operands]
         groups = _groups(own, needs, demanded[rank], versions, averages)
         waits = tuple((peer, step + 1) for peer, step in sorted(exits[rank].items()))

@@ -17,7 +17,7 @@ import math
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -65,13 +65,13 @@ LAUNCH_BLOCKING = "CUDA_LAUNCH_BLOCKING"
 """CUDA's own, which does the same."""
 
 
-def launches_wait(environment: Mapping[str, str] = os.environ) -> str:
+def launches_wait() -> str:
     """CUDA's setting by which every launch waits for its end; '' where it is not set."""
-    value = environment.get(LAUNCH_BLOCKING, "0")
+    value = os.environ.get(LAUNCH_BLOCKING, "0")
     return "" if value in ("", "0") else f"{LAUNCH_BLOCKING}={value}"
 
 
-def refuse_launch_blocking(devices: int, instead: str) -> None:
+def refuse_launch_blocking(devices: int) -> None:
     """BackendUnavailable where launches wait for their end and one process launches on several devices.
 
     The first kernel waits for the second, which is not launched before the first has ended.
@@ -79,7 +79,7 @@ def refuse_launch_blocking(devices: int, instead: str) -> None:
     if devices > 1 and launches_wait():
         raise BackendUnavailable(
             f"{launches_wait()} lets every launch wait for its end, and kernels of {devices} GPUs wait for "
-            f"each other: one process cannot launch them all; unset it, or take `{instead}`"
+            "each other: one process cannot launch them all; unset it, or take `processes: per_gpu`"
         )
 
 
@@ -215,9 +215,7 @@ class BlockingKernel:
     def load(self, context: DeviceContext) -> None:
         """Have the kernel ready on this device."""
         if context.facts.number not in self._kernels:
-            self._kernels[context.facts.number] = context.extra_kernel(
-                beside("blocking.cu"), LANES
-            )
+            self._kernels[context.facts.number] = context.kernel(beside("blocking.cu"), LANES)
 
     def block(self, contexts: Sequence[DeviceContext]) -> None:
         """Let what is enqueued on these devices' streams next wait until ``release``."""

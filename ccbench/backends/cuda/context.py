@@ -240,12 +240,8 @@ class DeviceContext:
         """MissingDependency or CompilationFailed, with the cure, where nothing compiles for the device."""
         _ = self._modules.compiler
 
-    def kernel(self, entry: KernelEntry, dtype: str, op: str, lanes: int) -> Kernel:
-        """The kernel for these, compiled and loaded the first time."""
-        return self._modules.kernel(program(entry, dtype, op), lanes)
-
-    def extra_kernel(self, text: CompilerInput, lanes: int) -> Kernel:
-        """A kernel that is no collective."""
+    def kernel(self, text: CompilerInput, lanes: int) -> Kernel:
+        """The kernel of a program, compiled and loaded the first time."""
         return self._modules.kernel(text, lanes)
 
     def channels(self, kernel: Kernel, requested: int) -> int:
@@ -355,15 +351,15 @@ class DeviceContext:
 
     def begin(self, stream: int = MAIN_STREAM) -> None:
         """Remember the device's time before what is enqueued next."""
-        queue = self.on(stream)
-        self.use()
-        self.cuda.runtime.eventRecord(queue.began, queue.handle)
+        self._record(self.on(stream).began, stream)
 
     def end(self, stream: int = MAIN_STREAM) -> None:
         """Remember the device's time after what is enqueued by now."""
-        queue = self.on(stream)
+        self._record(self.on(stream).ended, stream)
+
+    def _record(self, event: int, stream: int) -> None:
         self.use()
-        self.cuda.runtime.eventRecord(queue.ended, queue.handle)
+        self.cuda.runtime.eventRecord(event, self.on(stream).handle)
 
     def elapsed_seconds(self, stream: int = MAIN_STREAM, since: int | None = None) -> float:
         """From ``begin`` of ``since`` (else of ``stream``) to ``end`` of ``stream``, by the device's clock.
@@ -463,9 +459,7 @@ class DeviceOutput:
     def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
         """Compare by the kernel ``compare`` on the device."""
         context, dtype = self.context, abi.COPY_TYPES[self.memory.itemsize]
-        kernel = context.extra_kernel(
-            program(entries()["compare"], dtype, "sum"), abi.MAX_LANES
-        )
+        kernel = context.kernel(program(entries()["compare"], dtype, "sum"), abi.MAX_LANES)
         blocks = max(1, min(context.facts.processors, self.memory.nbytes // COMPARED_BYTES))
         lanes, views = np.zeros(blocks * kernel.lanes, abi.COMPARED), np.zeros(1, abi.RANK_VIEW)
         table, periods = abi.compare_tables(pieces)

@@ -42,7 +42,7 @@ from ccbench.backends.endpoint import FIRST_OF_WARM_UP, Result, SingleProcessEnd
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import KernelBuffers, all_buffers, work_areas
 from ccbench.backends.kernels.links import Links, links_of
-from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for
+from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for, program
 from ccbench.backends.kernels.traffic import blocks_for, traffic_of
 from ccbench.cases.axes import ALONE, NO_OP, NO_ROOT, Case
 from ccbench.cases.measurement import CaseFacts
@@ -209,10 +209,8 @@ class CudaRanks(SingleProcessEndpoint):
         )
 
         def kernels_and_room() -> tuple[list[Kernel], int]:
-            kernels = [
-                context.kernel(choice.entry, case.dtype, op, blocks.lanes)
-                for context in self.contexts
-            ]
+            text = program(choice.entry, case.dtype, op)
+            kernels = [context.kernel(text, blocks.lanes) for context in self.contexts]
             pairs = zip(self.contexts, kernels, strict=True)
             return kernels, min(
                 context.channels(kernel, blocks.channels) for context, kernel in pairs
@@ -220,15 +218,11 @@ class CudaRanks(SingleProcessEndpoint):
 
         kernels, room = self.together(kernels_and_room)
         self.channels = self.least(room)
-        request = (
-            case.collective,
-            case.ranks,
-            self.channels,
-            root,
-            case.size_bytes,
-            choice.schedule,
+        sizes = self.channels, root, case.size_bytes
+        orders = self._links_in_use().orders
+        plan = plan_for(
+            choice.entry.file, case.collective, case.ranks, *sizes, choice.schedule, orders
         )
-        plan = plan_for(choice.entry.file, *request, self._links_in_use().orders)
         arguments = np.zeros(1, abi.ARGUMENTS)
         arguments["limit_nanoseconds"] = int(self._limit_seconds * 1e9)
         arguments["count"], arguments["ranks"] = case.count, case.ranks

@@ -146,10 +146,9 @@ class IpcEndpoint(CudaRanks):
         """Those of the other processes too, so that all ranks take the same kernel and plan."""
         return self._device_facts
 
-    def arm(self, case: Case) -> None:
-        """Only this rank's faults are this process's."""
-        super().arm(case)
-        self._faults = [(rank, fault) for rank, fault in self._faults if rank == self.rank]
+    def own_ranks(self, case: Case) -> Sequence[int]:
+        """Return the rank here."""
+        return (self.rank,)
 
     # -- each other's memory -----------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class CudaEndpoint(CudaRanks):
     ) -> None:
         shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
         used = range(len(shares))
-        refuse_launch_blocking(len(used), "processes: per_gpu")
+        refuse_launch_blocking(len(used))
         no_access = cuda.pair_without_access(used) or cuda.enable_peers(used)
         self._cuda = cuda
         self._shares = shares

@@ -290,26 +290,22 @@ class Nvrtc:
         self._library = library
         library.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
-        self._check(
-            library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion"
-        )
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
         self.version = f"{major.value}.{minor.value}"
 
-    def _check(self, result: int, what: str) -> None:
+    def _call(self, function: str, *arguments: object) -> None:
+        result = getattr(self._library, function)(*arguments)
         if result != 0:
             reason = self._library.nvrtcGetErrorString(ctypes.c_int(result))
-            raise CompilationFailed(f"NVRTC: {what}: {reason.decode()}")
+            raise CompilationFailed(f"NVRTC: {function}: {reason.decode()}")
 
     @functools.cached_property
     def architectures(self) -> tuple[int, ...]:
         """Architectures that it compiles for, such as 90 for compute capability 9.0, ascending."""
         count = ctypes.c_int()
-        self._check(
-            self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)),
-            "nvrtcGetNumSupportedArchs",
-        )
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         numbers = (ctypes.c_int * count.value)()
-        self._check(self._library.nvrtcGetSupportedArchs(numbers), "nvrtcGetSupportedArchs")
+        self._call("nvrtcGetSupportedArchs", numbers)
         return tuple(sorted(numbers))
 
     @functools.cached_property
@@ -333,7 +329,8 @@ class Nvrtc:
         texts = [text.encode() for text in program.headers.values()]
         names = [name.encode() for name in program.headers]
         handle = ctypes.c_void_p()
-        result = self._library.nvrtcCreateProgram(
+        self._call(
+            "nvrtcCreateProgram",
             ctypes.byref(handle),
             ctypes.c_char_p(program.text.encode()),
             ctypes.c_char_p(b"ccbench.cu"),
@@ -341,7 +338,6 @@ class Nvrtc:
             (ctypes.c_char_p * len(texts))(*texts),
             (ctypes.c_char_p * len(names))(*names),
         )
-        self._check(result, "nvrtcCreateProgram")
         try:
             flags = [text.encode() for text in options]
             result = self._library.nvrtcCompileProgram(
@@ -364,12 +360,9 @@ class Nvrtc:
 
     def _text(self, handle: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()
-        function = getattr(self._library, f"nvrtcGet{what}Size")
-        self._check(function(handle, ctypes.byref(size)), f"nvrtcGet{what}Size")
+        self._call(f"nvrtcGet{what}Size", handle, ctypes.byref(size))
         buffer = ctypes.create_string_buffer(size.value)
-        self._check(
-            getattr(self._library, f"nvrtcGet{what}")(handle, buffer), f"nvrtcGet{what}"
-        )
+        self._call(f"nvrtcGet{what}", handle, buffer)
         return buffer.raw[: size.value]
 
 

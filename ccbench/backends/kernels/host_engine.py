@@ -54,8 +54,11 @@ class HostCommunicator:
         return min(self.areas[0].values())
 
 
-class EngineMemory:
-    """An arena, with the communicator of all its ranks; more can be had of some of them."""
+class HostWorld:
+    """Some ranks' memory in an arena, with the communicator of all, and the launches on it.
+
+    More communicators can be had of some of the ranks.
+    """
 
     def __init__(
         self,
@@ -145,82 +148,7 @@ class EngineMemory:
             for name in ZEROED:
                 self.area(rank, name, communicator)[:] = 0
 
-
-def communicator_bytes(work: WorkAreas) -> int:
-    """Room that a communicator with such areas takes."""
-    return work.ranks * sum(size + 2 * LINE_BYTES for size in work.sizes().values())
-
-
-RECORD = np.dtype(
-    [("entry", "S64"), ("arguments", abi.ARGUMENTS), ("device", "i4"), ("free_0", "i4")],
-    align=True,
-)
-OPTIONS = np.dtype(
-    [("seed", "u8"), ("engine", "i4"), ("lanes", "i4"), ("resident", "i4"), ("free_0", "i4")],
-    align=True,
-)
-
-ENGINES = {"fibers": 0, "threads": 1}
-REPORT_BYTES = 8192
-_ONE_AT_A_TIME = threading.Lock()
-"""A loaded engine runs one call's launches at a time."""
-
-_RESULTS = {3: "deadlock", 4: "unknown entry", 5: "bad options", 6: "bad file"}
-
-
-class KernelFailed(CcbenchError):
-    """A launch did not end: a wait was given up, or the engine found that nobody could go on."""
-
-    exit_code = 4
-
-
-class KernelDeadlock(KernelFailed):
-    """No lane could go on; the message names every waiting block."""
-
-
-@dataclass(frozen=True)
-class HostOptions:
-    """Options of how launches are run.
-
-    lanes: per block. seed: of the fibers' order. resident: blocks of one device that run at once (fibers
-    only), 0 for all. devices: over how many grids the ranks are split; grids of different devices drift.
-    limit_nanoseconds: of one wait, 0 for none; with fibers it passes only when nothing else can happen.
-    """
-
-    engine: Literal["fibers", "threads"] = "fibers"
-    lanes: int = 8
-    seed: int = 0
-    resident: int = 0
-    devices: int = 1
-    limit_nanoseconds: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class HostCall:
-    """One collective: which entry, on what.
-
-    count: elements as ccbench counts them. inputs, outputs: an arena offset per rank (HostWorld.allocate),
-    0 where the rank has no such buffer. plan: shape (channels, words); None where the kernel needs none.
-    program: what ``schedule`` interprets. channels: None for all of the world's. communicator: whose members
-    take part, in their order; None for all ranks of the world.
-    """
-
-    entry: str
-    dtype: str
-    count: int
-    inputs: Sequence[int]
-    outputs: Sequence[int]
-    op: str = "sum"
-    root: int = 0
-    plan: Plan | None = None
-    program: NDArray[np.int32] | None = None
-    channels: int | None = None
-    iterations: int = 1
-    communicator: HostCommunicator | None = None
-
-
-class HostWorld(EngineMemory):
-    """Some ranks' memory, zeroed once, and the launches on it."""
+    # -- launches ------------------------------------------------------------------------------------------
 
     def run(
         self, build: Build, calls: Sequence[HostCall], options: HostOptions | None = None
@@ -339,14 +267,83 @@ class HostWorld(EngineMemory):
         raise_for(result, report.value.decode())
 
 
+def communicator_bytes(work: WorkAreas) -> int:
+    """Room that a communicator with such areas takes."""
+    return work.ranks * sum(size + 2 * LINE_BYTES for size in work.sizes().values())
+
+
+RECORD = np.dtype(
+    [("entry", "S64"), ("arguments", abi.ARGUMENTS), ("device", "i4"), ("free_0", "i4")],
+    align=True,
+)
+OPTIONS = np.dtype(
+    [("seed", "u8"), ("engine", "i4"), ("lanes", "i4"), ("resident", "i4"), ("free_0", "i4")],
+    align=True,
+)
+
+ENGINES = {"fibers": 0, "threads": 1}
+REPORT_BYTES = 8192
+_ONE_AT_A_TIME = threading.Lock()
+"""A loaded engine runs one call's launches at a time."""
+
+_RESULTS = {3: "deadlock", 4: "unknown entry", 5: "bad options", 6: "bad file"}
+
+
+class KernelFailed(CcbenchError):
+    """A launch did not end: a wait was given up, or the engine found that nobody could go on."""
+
+    exit_code = 4
+
+
+class KernelDeadlock(KernelFailed):
+    """No lane could go on; the message names every waiting block."""
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """Options of how launches are run.
+
+    lanes: per block. seed: of the fibers' order. resident: blocks of one device that run at once (fibers
+    only), 0 for all. devices: over how many grids the ranks are split; grids of different devices drift.
+    limit_nanoseconds: of one wait, 0 for none; with fibers it passes only when nothing else can happen.
+    """
+
+    engine: Literal["fibers", "threads"] = "fibers"
+    lanes: int = 8
+    seed: int = 0
+    resident: int = 0
+    devices: int = 1
+    limit_nanoseconds: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class HostCall:
+    """One collective: which entry, on what.
+
+    count: elements as ccbench counts them. inputs, outputs: an arena offset per rank (HostWorld.allocate),
+    0 where the rank has no such buffer. plan: shape (channels, words); None where the kernel needs none.
+    program: what ``schedule`` interprets. channels: None for all of the world's. communicator: whose members
+    take part, in their order; None for all ranks of the world.
+    """
+
+    entry: str
+    dtype: str
+    count: int
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    op: str = "sum"
+    root: int = 0
+    plan: Plan | None = None
+    program: NDArray[np.int32] | None = None
+    channels: int | None = None
+    iterations: int = 1
+    communicator: HostCommunicator | None = None
+
+
 def option_words(options: HostOptions) -> NDArray[Any]:
     """``options`` as the engine takes them."""
-    words = np.zeros(1, OPTIONS)
-    words["seed"] = options.seed
-    words["engine"] = ENGINES[options.engine]
-    words["lanes"] = options.lanes
-    words["resident"] = options.resident
-    return words
+    engine = ENGINES[options.engine]
+    return np.array([(options.seed, engine, options.lanes, options.resident, 0)], OPTIONS)
 
 
 def raise_for(result: int, report: str) -> None:

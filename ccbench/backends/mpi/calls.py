@@ -115,7 +115,7 @@ class MpiBuffer:
 
 @dataclass(frozen=True)
 class MpiFunction:
-    """An MPI function, whether it blocks or not.
+    """A blocking function of MPI.
 
     name: MPI's, in small letters. arguments: as mpi4py orders them: pieces, IN_PLACE, None for a buffer that
     MPI does not look at, numbers, an operation.
@@ -125,10 +125,10 @@ class MpiFunction:
     arguments: tuple[Any, ...]
 
 
-def functions_of(
-    mpi: Any, communicator: Any, case: Case, source: Array, target: Array, one_way: bool = False
-) -> tuple[MpiFunction, ...]:
-    """Return one launch of ``case`` on ``communicator``: one function, or a receive and a send.
+def function_of(
+    mpi: Any, communicator: Any, case: Case, source: Array, target: Array, one_way: bool
+) -> MpiFunction:
+    """Return one launch of ``case`` on ``communicator``.
 
     case: as these ranks see it, which of a pair are two and no pair any more; so ``one_way`` tells that only
     the first of them sends. source is target in place.
@@ -149,14 +149,14 @@ def functions_of(
         )
 
     if one_way and rank == 0:
-        return (MpiFunction("send", (piece(source), 1, TAG)),)
+        return MpiFunction("send", (piece(source), 1, TAG))
     if one_way:
-        return (MpiFunction("recv", (piece(target), 0, TAG)),)
-    if (
-        case.collective == "send_recv"
-    ):  # to the right neighbour from the left one, as nccl-tests' sendrecv
-        receive = MpiFunction("recv", (piece(target), (rank - 1) % ranks, TAG))
-        return receive, MpiFunction("send", (piece(source), (rank + 1) % ranks, TAG))
+        return MpiFunction("recv", (piece(target), 0, TAG))
+    if case.collective == "send_recv":
+        # To the right neighbour from the left one, as nccl-tests' sendrecv.
+        to, origin = (rank + 1) % ranks, (rank - 1) % ranks
+        arguments = (piece(source), to, TAG, piece(target), origin, TAG)
+        return MpiFunction("sendrecv", arguments)
     row, root = collective(case.collective), max(case.root, 0)
     at_root = rank == root
     operation = (getattr(mpi, OPS[case.op]),) if row.reduces else ()
@@ -187,15 +187,7 @@ def functions_of(
             buffers = (send, receive_ if at_root else None)
         case _:
             buffers = (send, receive_)
-    return (MpiFunction(NAMES[case.collective], (*buffers, *operation, *rooted)),)
-
-
-def in_one(functions: Sequence[MpiFunction]) -> MpiFunction:
-    """Return the blocking function that does what ``functions`` do: MPI_Sendrecv for a receive and a send."""
-    if len(functions) == 1:
-        return functions[0]
-    receive, send = functions
-    return MpiFunction("sendrecv", (*send.arguments, *receive.arguments))
+    return MpiFunction(NAMES[case.collective], (*buffers, *operation, *rooted))
 
 
 class MpiCall:
@@ -217,19 +209,10 @@ class MpiCall:
         """buffers: source and target. copy: from the second of two buffers to the first."""
         self.mpi, self.communicator = mpi, communicator
         self.source, self.target = buffers
-        self.functions = functions_of(mpi, communicator, case, *buffers, one_way)
+        self.function = function_of(mpi, communicator, case, *buffers, one_way)
         root = case.collective == "broadcast" and communicator.rank == max(case.root, 0)
         self.copies = root and not case.in_place
-        self._copy = partial(copy, self.target, self.source)
-        whole = in_one(self.functions)
-        self._whole = self.bound(whole.name.capitalize(), whole)
-        self.launch = self._whole_and_copy if self.copies else self._whole
-
-    def bound(self, name: str, function: MpiFunction) -> Callable[[], Any]:
-        """Return the communicator's method, its arguments made once."""
-        memory = (
-            getattr(self.mpi, "buffer", None) or self.mpi.memory
-        )  # its name before mpi4py 4
+        memory = getattr(mpi, "buffer", None) or mpi.memory  # its name before mpi4py 4
         arguments = [
             [
                 memory.frombuffer(argument.buffer.view(np.uint8)),
@@ -238,16 +221,16 @@ class MpiCall:
             ]
             if isinstance(argument, MpiBuffer)
             else argument
-            for argument in function.arguments
+            for argument in self.function.arguments
         ]
-        taken = [
-            self.mpi.IN_PLACE if argument is IN_PLACE else argument for argument in arguments
-        ]
-        return partial(getattr(self.communicator, name), *taken)
+        taken = [mpi.IN_PLACE if argument is IN_PLACE else argument for argument in arguments]
+        whole = partial(getattr(communicator, self.function.name.capitalize()), *taken)
 
-    def _whole_and_copy(self) -> None:
-        self._whole()
-        self._copy()
+        def whole_and_copy() -> None:
+            whole()
+            copy(self.target, self.source)
+
+        self.launch: Callable[[], object] = whole_and_copy if self.copies else whole
 
 
 SOURCE = Path(__file__).with_name("loop.c")
@@ -289,7 +272,7 @@ class Steps:
         self.call, self.mpi = call, call.mpi
         status = ctypes.create_string_buffer(STATUS_ROOM_BYTES)
         self.room: list[Any] = [status]
-        whole = in_one(call.functions)
+        whole = call.function
         # Calls for data from one rank alone end with a status; collectives have none.
         ends = (ctypes.addressof(status),) if whole.name in ("recv", "sendrecv") else ()
         self.steps: tuple[CallStep, ...] = (

@@ -31,9 +31,9 @@ import ctypes
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ccbench.backends.base import ControlChannel, local_rank
+from ccbench.backends.base import ControlChannel, gathered, local_rank
 from ccbench.backends.cuda.runtime import (
     Cuda,
     device_count,
@@ -44,9 +44,6 @@ from ccbench.backends.mpi.library import library_name
 from ccbench.cases.axes import DEVICE_MEMORY
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import INTEL_MPI, OPEN_MPI
-
-if TYPE_CHECKING:
-    pass
 
 MEMORY_VARIABLE = "CCBENCH_MPI_MEMORY"
 """Set for teams whose cases have buffers on GPUs: MPI takes the device that is current when it starts."""
@@ -126,7 +123,7 @@ def device_of_rank(exchange: ControlChannel) -> tuple[Cuda, str] | None:
     Collective; BackendUnavailable on every rank where only some were asked for such memory.
     """
     asked_here = os.environ.get(MEMORY_VARIABLE, "")
-    everywhere = [text.decode() for text in exchange.all_gather(asked_here.encode())]
+    everywhere = gathered(exchange, asked_here)
     differing = next(
         (rank for rank, text in enumerate(everywhere) if text != everywhere[0]), None
     )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import CannotRun, ControlChannel
+from ccbench.backends.base import CannotRun, ControlChannel, gathered
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.mpi.calls import (
@@ -32,7 +32,6 @@ from ccbench.backends.mpi.device import device_of_rank, why_not_cuda_aware
 from ccbench.backends.mpi.library import library_name, vendor
 from ccbench.backends.rank_endpoint import (
     HostMemory,
-    RankBuffers,
     RankEndpoint,
 )
 from ccbench.cases.axes import DEVICE_MEMORY, Case
@@ -145,7 +144,7 @@ class MpiEndpoint(RankEndpoint):
         # All ranks launch in the same way: one's reason not to launch from C counts for all.
         self._c = c_loop(self._mpi)
         reason = self._c if isinstance(self._c, str) else ""
-        reasons = [text.decode() for text in exchange.all_gather(reason.encode())]
+        reasons = gathered(exchange, reason)
         first = next((rank for rank, text in enumerate(reasons) if text), None)
         if first is not None:
             self._c = f"rank {first}: {reasons[first]}"
@@ -160,7 +159,15 @@ class MpiEndpoint(RankEndpoint):
 
     def bind(self) -> Any:
         """Return MPI's calls of this rank's part of the case."""
-        call = self._call_of(self.own)
+        lane = self.own
+        pair = lane.case.one_pair
+        one_way = pair is not None and not pair.both
+        assert lane.part is not None, "a rank that belongs to no group binds nothing"
+        communicator = self._communicators.of(lane.case.members)
+        buffers = lane.source, lane.target
+        call = MpiCall(
+            self._mpi, communicator, lane.part.case, buffers, one_way, self.memory.copy
+        )
         on_host = (
             self.memory is self._host_memory
         )  # a device's copy is no step of the loop in C
@@ -170,16 +177,6 @@ class MpiEndpoint(RankEndpoint):
             "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
         )
         return call.launch
-
-    def _call_of(self, lane: RankBuffers) -> MpiCall:
-        pair = lane.case.one_pair
-        one_way = pair is not None and not pair.both
-        assert lane.part is not None, "a rank that belongs to no group binds nothing"
-        communicator = self._communicators.of(lane.case.members)
-        buffers = lane.source, lane.target
-        return MpiCall(
-            self._mpi, communicator, lane.part.case, buffers, one_way, self.memory.copy
-        )
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""

@@ -6,7 +6,7 @@ must tell each other goes over the team's control channel.
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 import socket
 from collections import Counter
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from ccbench.backends.base import CannotRun, ControlChannel, Position, local_rank
+from ccbench.backends.base import CannotRun, ControlChannel, Position, gathered, local_rank
 from ccbench.backends.control_block import Control, anonymous_file
 from ccbench.backends.cuda.blocking_kernel import (
     TOKEN_BYTES,
@@ -26,7 +26,6 @@ from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_
 from ccbench.backends.endpoint import PerProcessEndpoint, SingleProcessGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.backends.nccl.collectives import Call, prepared
-from ccbench.backends.nccl.diagnostics import limit_for
 from ccbench.backends.nccl.dialects import NCCL, RCCL, Dialect
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.library import Library, LibraryFailed, open_by_cupy
@@ -136,12 +135,9 @@ def checked(
     cuda: Cuda, nccl: Library, devices: Mapping[int, int], exchange: ControlChannel
 ) -> str:
     """Tell all, hear all, and refuse what hangs; returns ``shared_gpu``. Collective."""
-    own = json.dumps([asdict(facts) for facts in facts_of(cuda, nccl, devices)]).encode()
-    everyone = [
-        RankFacts(**load)
-        for payload in exchange.all_gather(own)
-        for load in json.loads(payload)
-    ]
+    own = [asdict(facts) for facts in facts_of(cuda, nccl, devices)]
+    by_process = gathered(exchange, own)
+    everyone = [RankFacts(**facts) for facts in itertools.chain.from_iterable(by_process)]
     refuse_what_hangs(everyone)
     return shared_gpu(everyone)
 
@@ -198,7 +194,7 @@ class NcclWorkerGroup(SingleProcessGroup):
             cuda = open_cuda(own_kernels=False)
             shares = ranks_of_devices(self.ranks, device_count(cuda))
             devices = {rank: device_of_rank(shares, rank) for rank in range(self.ranks)}
-            refuse_launch_blocking(len(shares), "processes: per_gpu")
+            refuse_launch_blocking(len(shares))
             return opened(self.control, cuda, open_by_cupy(self.dialect), devices)
 
 
@@ -262,7 +258,7 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
         if not self._meeting:
             context.use()
             self._meeting = self._cuda.allocate(SCRATCH_BYTES + 4 * self.ranks)
-        limit = limit_for(self._case, 1)
+        limit = self._limit
         with self._watchdog.limited(2 * limit):
             at = self._meeting
             call = Call("barrier", at, at, 1, "int32")

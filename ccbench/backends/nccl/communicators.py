@@ -10,7 +10,6 @@ from ccbench.backends.nccl.library import (
     NO_COLOUR,
     Communicator,
     Library,
-    communicator_of,
     communicators_of,
 )
 from ccbench.groups import Groups
@@ -81,17 +80,8 @@ class Communicators:
     def join(self, members: tuple[int, ...], unique_id: bytes) -> ByRank:
         """Return a new communicator of ``members`` for those of them that this process drives."""
         own = [rank for rank in members if rank in self._devices]
-        if len(self._devices) == len(self._all[0]):
-            made = communicators_of(
-                self._library, [self._devices[rank] for rank in own], unique_id
-            )
-            return dict(zip(own, made, strict=True))
-        made = [
-            communicator_of(
-                self._library, len(members), unique_id, members.index(rank), self._devices[rank]
-            )
-            for rank in own
-        ]
+        devices = {members.index(rank): self._devices[rank] for rank in own}
+        made = communicators_of(self._library, len(members), unique_id, devices)
         return dict(zip(own, made, strict=True))
 
     def _split(self, groups: Groups) -> ByRank:

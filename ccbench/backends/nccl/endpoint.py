@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 
-from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory
+from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory, gathered
 from ccbench.backends.control_block import Activity, Control
 from ccbench.backends.cuda.blocking_kernel import (
     SharedWords,
@@ -147,6 +147,11 @@ class NcclRanks(SingleProcessEndpoint):
         self._choice = LibraryChoice()
         self._estimate_seconds: float | None = None
 
+    @property
+    def _limit(self) -> float:
+        """Seconds that one launch of the case may take."""
+        return limit_for(self._case, 1)
+
     def connect(self) -> None:
         """Make the communicator of all ranks. Collective."""
         self._communicators.world()
@@ -167,7 +172,7 @@ class NcclRanks(SingleProcessEndpoint):
         self._parts = parts_of(case)
         prepared = self._prepared = PreparedCase(self.nccl, case)
         try:
-            with self._watchdog.limited(limit_for(case, 1)):
+            with self._watchdog.limited(self._limit):
                 for part in self._parts:
                     self._communicators.of(part.stream, part.groups)
                 if case.collective not in SETUPS:
@@ -212,7 +217,7 @@ class NcclRanks(SingleProcessEndpoint):
             if (
                 self._case.mode == "graph"
             ):  # a single rank connects by calls that a capture refuses
-                self._guarded(self._launches.enqueue, limit_for(self._case, 1))
+                self._guarded(self._launches.enqueue, self._limit)
             if self._case in self._chosen:
                 self.launch(1)
             else:
@@ -220,11 +225,8 @@ class NcclRanks(SingleProcessEndpoint):
                     self.nccl.native, self._case.collective, lambda: self.launch(1)
                 )
                 # Rank 0 of a communicator writes it down, and every process needs it.
-                words = json.dumps([mine.algorithm, mine.protocol, mine.channels]).encode()
-                choices = [
-                    LibraryChoice(*json.loads(payload))
-                    for payload in self.exchange.all_gather(words)
-                ]
+                told = gathered(self.exchange, astuple(mine))
+                choices = [LibraryChoice(*words) for words in told]
                 choice = next(
                     (candidate for candidate in choices if candidate.algorithm), LibraryChoice()
                 )
@@ -258,9 +260,7 @@ class NcclRanks(SingleProcessEndpoint):
     def _refused(self, error: LibraryFailed) -> Exception:
         """Return what a failure while preparing means: something that NCCL does not have, or a hang."""
         if self._watchdog.expired or not error.refused:
-            return self._hung(
-                limit_for(self._case, 1) if self._watchdog.expired else None, [], error
-            )
+            return self._hung(self._limit if self._watchdog.expired else None, [], error)
         with suppress(LibraryFailed):  # what is refused has been said
             self._give_back()
         # Peers that a failed group was to connect for transfers stay marked as connected (hasSeen of
@@ -419,7 +419,7 @@ class NcclRanks(SingleProcessEndpoint):
         """Have ``matmul`` or ``memory`` ready. Collective; OutOfMemory, or CannotRun without cuBLAS."""
         failed: Exception | None = None
         try:
-            self._overlap.prepare(kind, limit_for(self._case, 1))
+            self._overlap.prepare(kind, self._limit)
         except OutOfMemory as error:
             failed = error
         except (
@@ -433,9 +433,7 @@ class NcclRanks(SingleProcessEndpoint):
 
     def compute(self, repetitions: int) -> None:
         """Run the computation alone, to its end."""
-        computing, _ = self._overlap.run(
-            0, repetitions, limit_for(self._case, 1), self._may_block()
-        )
+        computing, _ = self._overlap.run(0, repetitions, self._limit, self._may_block())
         self._part_seconds = {COMPUTE_STREAM: computing}
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
@@ -481,14 +479,12 @@ class NcclRanks(SingleProcessEndpoint):
         super().begin_sample(sample)
         if sample == FIRST_OF_WARM_UP:
             self._devices.before(
-                lambda: self._launches.on_devices(
-                    DeviceContext.keep_busy, limit_for(self._case, 1)
-                )
+                lambda: self._launches.on_devices(DeviceContext.keep_busy, self._limit)
             )
 
     def least(self, value: int) -> int:
         """Return the least value of all processes. Collective."""
-        return min(int(payload) for payload in self.exchange.all_gather(str(value).encode()))
+        return int(min(gathered(self.exchange, value)))
 
     def _hung(
         self,
@@ -541,10 +537,7 @@ class NcclRanks(SingleProcessEndpoint):
             # A part took in each sample what the longest of its ranks took, in any process.
             ordered = [sample for _, sample in sorted(self._samples.items())]
             mine = [[sample.get(part.number, 0.0) for sample in ordered] for part in parts]
-            by_process = [
-                json.loads(payload)
-                for payload in self.exchange.all_gather(json.dumps(mine).encode())
-            ]
+            by_process = gathered(self.exchange, mine)
             samples = tuple(tuple(row) for row in np.max(by_process, axis=0).tolist())
         devices, flags = self._devices.after()
         in_effect = self.nccl.settings(os.environ)

@@ -16,8 +16,8 @@ import ctypes
 import os
 import re
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,10 @@ class Library:
         if code != SUCCESS:
             raise self.failed(code, call, handle)
 
+    def call(self, call: str, *arguments: Any, handle: int = 0) -> None:
+        """Call a C function; CannotRun where there is none, LibraryFailed where it fails."""
+        self.check(self.function(call)(*arguments), call, handle)
+
     def failed(self, code: int, call: str, handle: int = 0) -> LibraryFailed:
         """Return the error for a result of ``call``."""
         row = self.dialect.functions.get(call)
@@ -233,7 +237,7 @@ class Library:
         2.30 to 2.32 tell of those of their log and of few more, which they register when they are loaded
         (DEFINE_NCCL_PARAM of src/include/param/param.h); before, of none.
         """
-        list_keys, get = "ncclParamGetAllParameterKeys", "ncclParamGetParameter"
+        list_keys = "ncclParamGetAllParameterKeys"
         if not self.has(list_keys):
             return {}
         keys, value, count = (
@@ -241,13 +245,13 @@ class Library:
             ctypes.c_char_p(),
             ctypes.c_int(),
         )
-        self.check(self.function(list_keys)(ctypes.byref(keys), ctypes.byref(count)), list_keys)
+        self.call(list_keys, ctypes.byref(keys), ctypes.byref(count))
         values: dict[str, str] = {}
         # One that it does not know is not asked for: that would be a line in the user's log.
         for key in sorted(keys[: count.value]):
             if _text(key) in variables:
-                self.check(
-                    self.function(get)(key, ctypes.byref(value), ctypes.byref(count)), get
+                self.call(
+                    "ncclParamGetParameter", key, ctypes.byref(value), ctypes.byref(count)
                 )
                 values[_text(key)] = _text(value.value)
         return values
@@ -267,7 +271,7 @@ class Library:
     def free(self, address: int) -> None:
         """Give back what ``allocate`` gave."""
         if address:
-            self.check(self.function("ncclMemFree")(address), "ncclMemFree")
+            self.call("ncclMemFree", address)
 
     # -- groups ------------------------------------------------------------------------------------------
 
@@ -297,7 +301,7 @@ class Library:
         if self.module is not None:
             self.by_cupy(getattr(self.module, by_cupy), call)
         else:
-            self.check(self.function(call)(), call)
+            self.call(call)
 
     def by_cupy(self, function: Callable[[], Any], call: str) -> Any:
         """Call ``function`` of CuPy's; LibraryFailed with NCCL's words where NCCL fails."""
@@ -318,7 +322,7 @@ class Library:
         info = SimulationInfo(
             ctypes.sizeof(SimulationInfo), SIMULATION_MAGIC, self.version, UNDEFINED_FLOAT
         )
-        with self.group(lambda: self.check(self.function(name)(ctypes.byref(info)), name)):
+        with self.group(lambda: self.call(name, ctypes.byref(info))):
             for call in calls:
                 call()
         # Microseconds, as the tuner's times (NCCL user guide, "ncclSimInfo_t"); negative where not known.
@@ -330,7 +334,7 @@ class Library:
         """Return bytes that all ranks of one communicator must be given."""
         if self.module is None:
             made = ctypes.create_string_buffer(self.dialect.id_bytes)
-            self.check(self.function("ncclGetUniqueId")(made), "ncclGetUniqueId")
+            self.call("ncclGetUniqueId", made)
             return made.raw
         by_cupy = self.by_cupy(self.module.get_unique_id, "ncclGetUniqueId")
         if isinstance(by_cupy, bytes):
@@ -456,8 +460,11 @@ class Communicator:
 
     def _asked(self, call: str) -> int:
         answer = ctypes.c_int(-1)
-        self.check(self.library.function(call)(self.handle, ctypes.byref(answer)), call)
+        self._call(call, self.handle, ctypes.byref(answer))
         return answer.value
+
+    def _call(self, call: str, *arguments: Any) -> None:
+        self.library.call(call, *arguments, handle=self.handle)
 
     def check(self, code: int, call: str) -> None:
         """Raise LibraryFailed with this communicator's last error unless ``code`` is ncclSuccess."""
@@ -483,19 +490,14 @@ class Communicator:
         number = self.library.dtype_number(dtype)
         value = np.asarray(scalar).astype(numpy_dtype(dtype)).reshape(1)
         made = ctypes.c_int(-1)
-        create = self.library.function("ncclRedOpCreatePreMulSum")
-        code = create(
-            ctypes.byref(made), value.ctypes.data, number, SCALAR_ON_HOST, self.handle
-        )
-        self.check(code, "ncclRedOpCreatePreMulSum")
+        words = (ctypes.byref(made), value.ctypes.data, number, SCALAR_ON_HOST, self.handle)
+        self._call("ncclRedOpCreatePreMulSum", *words)
         return made.value
 
     def release(self, op: int) -> None:
         """Give up an op of ``premultiplied``; calls enqueued with it are not disturbed."""
         if self.handle:
-            self.check(
-                self.library.function("ncclRedOpDestroy")(op, self.handle), "ncclRedOpDestroy"
-            )
+            self._call("ncclRedOpDestroy", op, self.handle)
 
     def split(self, colour: int, key: int) -> Communicator | None:
         """Return a communicator of the ranks that give the same ``colour``, in the order of their keys.
@@ -504,8 +506,7 @@ class Communicator:
         several ranks, in one group, after which the parts can be used.
         """
         held = ctypes.c_void_p()
-        split = self.library.function("ncclCommSplit")
-        self.check(split(self.handle, colour, key, ctypes.byref(held), None), "ncclCommSplit")
+        self._call("ncclCommSplit", self.handle, colour, key, ctypes.byref(held), None)
         if colour == NO_COLOUR:
             self._kept.append(held)  # NCCL writes into it when the group ends
             return None
@@ -523,17 +524,14 @@ class Communicator:
         handle = ctypes.c_void_p()
         name = "ncclCommWindowRegister" if symmetric else "ncclCommRegister"
         more = (WINDOW_SYMMETRIC,) if symmetric else ()
-        function = self.library.function(name)
-        self.check(
-            function(self.handle, address, size_bytes, ctypes.byref(handle), *more), name
-        )
+        self._call(name, self.handle, address, size_bytes, ctypes.byref(handle), *more)
         return handle
 
     def deregister(self, registered: ctypes.c_void_p, symmetric: bool) -> None:
         """End a registration, before its memory is given back."""
         name = "ncclCommWindowDeregister" if symmetric else "ncclCommDeregister"
         if registered.value and self.handle:
-            self.check(self.library.function(name)(self.handle, registered.value), name)
+            self._call(name, self.handle, registered.value)
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -565,19 +563,18 @@ class Communicator:
 
 
 def communicators_of(
-    library: Library, devices: Sequence[int], unique_id: bytes = b""
+    library: Library, ranks: int, unique_id: bytes, devices: Mapping[int, int]
 ) -> list[Communicator]:
-    """Return one communicator for each device, in rank order, all in this process; b"": by a new id.
+    """Return the communicators of this process, by ``devices``: rank -> device; when all ``ranks`` have come.
 
-    As ncclCommInitAll makes them (NVIDIA/nccl, src/init.cc), which CuPy calls without letting go of the
+    Several as ncclCommInitAll makes them (NVIDIA/nccl, src/init.cc), which CuPy calls without letting go of the
     interpreter: nobody could act while it hangs.
     """
     begun: list[Communicator] = []
-    unique_id = unique_id or library.unique_id()
     try:
-        with library.group():
-            for rank, device in enumerate(devices):
-                begun.append(communicator_of(library, len(devices), unique_id, rank, device))
+        with library.group() if len(devices) > 1 else nullcontext():
+            for rank, device in devices.items():
+                begun.append(communicator_of(library, ranks, unique_id, rank, device))
     except BaseException:
         for communicator in begun:  # nobody else knows them
             communicator.abort()
@@ -593,7 +590,6 @@ def communicator_of(
         library.runtime.setDevice(device)
     if library.module is None:
         call, held = "ncclCommInitRank", ctypes.c_void_p()
-        function = library.function(call)
         by_value = UniqueId.from_buffer_copy(unique_id.ljust(ctypes.sizeof(UniqueId), b"\0"))
         values = {
             "ranks": ranks,
@@ -604,7 +600,7 @@ def communicator_of(
         }
         values["comm*"] = ctypes.byref(held)
         words = library.dialect.functions[call].arguments
-        library.check(function(*[values[word] for word in words]), call)
+        library.call(call, *[values[word] for word in words])
         return Communicator(library, held=held)
     kind = library.module.NcclCommunicator
     try:

@@ -256,7 +256,7 @@ class Streaming:
         facts = context.facts
         size = max(STREAM_BYTES, facts.l2_bytes) // ELEMENT_BYTES * ELEMENT_BYTES
         self._grid = BLOCKS_PER_PROCESSOR * facts.processors
-        self._kernel = context.extra_kernel(beside("streaming.cu"), LANES)
+        self._kernel = context.kernel(beside("streaming.cu"), LANES)
         context.cuda.use(context.facts.number)
         self._address = context.cuda.allocate(2 * size)
         context.set_bytes(self._address, 0, 2 * size)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 from ccbench.backends.cuda.context import MAIN_STREAM
-from ccbench.backends.endpoint import merged_mismatch, setup_mismatch
+from ccbench.backends.endpoint import merged_mismatch
 from ccbench.backends.nccl.collectives import CollectivePart
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.library import Communicator, Library
@@ -61,11 +61,15 @@ class Setups:
 
     def check(self, parts: Sequence[CollectivePart]) -> Mismatch | None:
         """Compare the ranks that each communicator made last has with those that asked for it."""
-        places, name = places_of(parts), parts[0].case.collective
-        return merged_mismatch(
-            setup_mismatch(name, rank, *places[rank], made.ranks)
-            for rank, made in self._made.items()
-        )
+        places, splits = places_of(parts), parts[0].case.collective == "comm_split"
+        mismatches = []
+        for rank, made in self._made.items():
+            place, ranks = places[rank]
+            expected = len(range(place % 2, ranks, 2)) if splits else ranks
+            if made.ranks != expected:
+                words = f"{made.ranks} ranks answer", f"{expected} ranks"
+                mismatches.append(Mismatch(rank, 1, 0, *words))
+        return merged_mismatch(mismatches)
 
     def give_back(self) -> None:
         """Give up what was made."""

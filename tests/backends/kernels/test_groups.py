@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import (
-    EngineMemory,
     HostCall,
     HostCommunicator,
     HostOptions,
+    HostWorld,
     KernelFailed,
     communicator_bytes,
 )
@@ -103,12 +103,6 @@ OF_EACH_FILE = (
 )
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_two_groups_at_once_are_both_right(entry: str, seed: int) -> None:
-    run_in_groups(KernelCase(entry, count=61, in_place=seed == 2, drifting=seed == 1), seed)
-
-
 @settings(max_examples=20)
 @given(st.permutations(range(6)), st.sampled_from([1, 2, 3, 6]), st.integers(0, 1000))
 def test_any_groups_of_any_ranks_are_right(order: list[int], size: int, seed: int) -> None:
@@ -130,10 +124,10 @@ def test_two_groups_have_no_race_on_real_threads() -> None:
 
 def _mixed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """The mistake that groups guard against: these areas of every group are the first one's."""
-    separate = EngineMemory.communicator
+    separate = HostWorld.communicator
     first: list[HostCommunicator] = []
 
-    def shared(world: EngineMemory, members: Any) -> HostCommunicator:
+    def shared(world: HostWorld, members: Any) -> HostCommunicator:
         made = separate(world, members)
         first.append(made)
         areas = tuple(
@@ -142,7 +136,7 @@ def _mixed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         )
         return replace(made, areas=areas)
 
-    monkeypatch.setattr(EngineMemory, "communicator", shared)
+    monkeypatch.setattr(HostWorld, "communicator", shared)
 
 
 @pytest.mark.parametrize("entry", OF_EACH_FILE)
@@ -169,7 +163,7 @@ def test_room_for_a_communicator_is_enough(
     ranks: int, channels: int, packets: int, staging: int
 ) -> None:
     work = WorkAreas(ranks, channels, 2, 64, packets, staging)
-    world = EngineMemory(
+    world = HostWorld(
         ranks, channels, slots=2, slot_bytes=64, packets_bytes=packets, staging_bytes=staging
     )
     before = world.used

@@ -10,45 +10,19 @@ from hypothesis import given
 
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import (
-    ALIGNMENT_BYTES,
     FIFO_BYTES,
     LEAST_SLOT_BYTES,
     LOOPBACK_BYTES,
     Tuning,
-    all_buffers,
     device_of_rank,
     lanes_for,
     most_channels,
-    rank_buffers,
     ranks_of_devices,
     tuning,
     work_areas,
 )
 from ccbench.backends.kernels.traffic import Traffic, blocks_for
-from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
-from tests.backends.measuring import case_of
-
-
-@given(
-    collective=st.sampled_from(sorted(COLLECTIVES)),
-    ranks=st.integers(1, 9),
-    rank=st.integers(0, 8),
-    count=st.integers(0, 100),
-)
-def test_out_of_place_buffers_lie_apart(
-    collective: str, ranks: int, rank: int, count: int
-) -> None:
-    case = case_of("cuda", collective, "ring", ranks, count, dtype="int32")
-    buffers = rank_buffers(case, rank % ranks)
-    assert all_buffers(case)[rank % ranks] == buffers
-    row = COLLECTIVES[collective]
-    root = max(case.root, 0)
-    assert buffers.input_bytes == 4 * row.input_count(count, ranks, rank % ranks, root)
-    assert buffers.output_bytes == 4 * row.output_count(count, ranks, rank % ranks, root)
-    assert buffers.input_offset + buffers.input_bytes <= buffers.output_offset
-    assert buffers.output_offset + buffers.output_bytes <= buffers.total_bytes
-    assert buffers.output_offset % ALIGNMENT_BYTES == 0
 
 
 @given(bytes_of_channel=st.integers(0, 1 << 30))

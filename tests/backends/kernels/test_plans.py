@@ -13,7 +13,6 @@ from ccbench.backends.kernels.sources import (
     NOBODY,
     channel_trees,
     ring_plan,
-    tree_plan,
 )
 from ccbench.findings import SourceWarning
 from ccbench.topology.files import load_catalog
@@ -105,18 +104,3 @@ def test_nobody_is_inner_on_two_channels_but_a_given_root(ranks: int, rooted: bo
     even, odd = channel_trees(ranks, 2, 0 if rooted else None)
     both = [rank for rank in range(ranks) if even.children[rank] and odd.children[rank]]
     assert both == ([0] if rooted else [])
-
-
-@given(st.integers(1, 30), st.integers(1, 4))
-def test_a_plan_says_who_is_whose_parent(ranks: int, channels: int) -> None:
-    trees = channel_trees(ranks, channels)
-    plan = tree_plan(trees)
-    assert plan.shape == (channels, 4 * ranks)
-    assert plan.dtype == np.int32
-    for tree, row in zip(trees, plan.reshape(channels, 4, ranks), strict=True):
-        parents, first, second, lag = row
-        assert parents.tolist() == list(tree.parents)
-        for rank in range(ranks):
-            named = [int(child) for child in (first[rank], second[rank]) if child != NOBODY]
-            assert named == list(tree.children[rank])
-            assert parents[rank] == NOBODY or lag[rank] >= lag[parents[rank]]

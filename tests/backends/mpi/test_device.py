@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -281,7 +282,7 @@ def exchange_of(*memory: str) -> Any:
         rank=0,
         ranks=len(memory),
         hosts=tuple(f"host{number}" for number in range(len(memory))),
-        all_gather=lambda mine: [text.encode() for text in memory],
+        all_gather=lambda mine: [json.dumps(text).encode() for text in memory],
     )
 
 

@@ -16,7 +16,6 @@ from ccbench.backends.base import CannotRun
 from ccbench.backends.nccl.collectives import Call, nccl_calls, prepared
 from ccbench.backends.nccl.dialects import NCCL
 from ccbench.backends.nccl.library import (
-    Communicator,
     Library,
     LibraryFailed,
     communicator_of,
@@ -41,7 +40,9 @@ class Bench:
         self.world = World(devices=ranks, version=version)
         self.process = Process(self.world, **process)
         self.nccl: Library = self.process.nccl
-        self.comms: list[Communicator] = communicators_of(self.nccl, range(ranks))
+        devices = dict(enumerate(range(ranks)))
+        unique_id = self.nccl.unique_id()
+        self.comms = communicators_of(self.nccl, ranks, unique_id, devices)
         self.streams = []
         for device in range(ranks):
             self.process.runtime.setDevice(device)
@@ -91,7 +92,7 @@ def test_ranks_that_have_one_device_or_never_come_are_refused_in_nccls_words() -
     with pytest.raises(
         LibraryFailed, match=r"ncclCommInitRank: ncclInvalidUsage.*Duplicate GPU"
     ):
-        communicators_of(nccl, [0, 0])
+        communicators_of(nccl, 2, nccl.unique_id(), {0: 0, 1: 0})
     with pytest.raises(LibraryFailed, match="deadlock: ncclCommInitRank"):
         communicator_of(nccl, 2, nccl.unique_id(), 0, 0)
 

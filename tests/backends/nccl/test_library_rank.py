@@ -20,7 +20,6 @@ from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl import amd_missing, dialects
 from ccbench.backends.nccl.bootstrap import opened
-from ccbench.backends.nccl.collectives import Call, prepared
 from ccbench.backends.nccl.dialects import ONECCL, RCCL, Dialect, functions
 from ccbench.backends.nccl.library import Library, LibraryFailed, open_by_loader
 from ccbench.backends.nccl.library_rank import LibraryRank
@@ -164,15 +163,6 @@ def test_a_call_that_the_library_refuses_cannot_run_and_one_that_fails_has_faile
         return str(refused.value), str(failed.value)
 
     assert len(set(on_ranks(ONECCL, play, native))) == 1
-
-
-def test_sends_and_receives_need_groups_of_calls() -> None:
-    def play(rank: LibraryRank) -> None:
-        call = Call("send_recv", 0, 0, 1, "int32")
-        with pytest.raises(CannotRun, match=r"^Fable has no function such as nccl\w+$"):
-            prepared(rank._communicators.world()[rank.rank], call, 0)
-
-    on_ranks(FABLE, play)
 
 
 # -- loading -----------------------------------------------------------------------------------------------

@@ -470,24 +470,28 @@ def bound_seconds(
 
     Of a cluster too large for a graph, what leaves a GPU and a machine counts, which are all alike.
     """
-    if not cluster.has_graph:
-        return _bound_of_many(cluster, collective, size_bytes, root)
-    return bound_on_fabric(
-        collective, cluster.bound_fabric, size_bytes, root, cluster.adds_in_network
-    )
-
-
-def _bound_of_many(
-    cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int
-) -> Floats:
-    ranks, (gpu, node) = cluster.ranks, cluster.entrances
-    place_of(root, collective, ranks)
+    if cluster.has_graph:
+        return bound_on_fabric(
+            collective, cluster.bound_fabric, size_bytes, root, cluster.adds_in_network
+        )
+    place_of(root, collective, cluster.ranks)
     if not collective_row(collective).moves_data:
         return np.zeros(len(size_bytes))
+    rate = cut_rate(cluster, collective, cluster.ranks, cluster.nodes)
+    return moved_sizes(collective, size_bytes) / rate * (1 - ROUNDING)
+
+
+def cut_rate(
+    cluster: Cluster, collective: str, ranks: int, nodes: int, crossing: int = 1
+) -> float:
+    """The most bytes per second that cuts round a GPU and round a node allow so many ranks on ``nodes`` nodes.
+
+    crossing: groups of that kind which share what leaves a node.
+    """
+    gpu, node = cluster.entrances
     levels = (
         LevelCut("GPU", 1, gpu, ranks),
-        LevelCut("node", ranks // cluster.nodes, node, cluster.nodes),
+        LevelCut("node", ranks // nodes, node / crossing, nodes),
     )
     in_network = cluster.adds_in_network and collective == "all_reduce"
-    algbw, _ = least_of(levels, ranks, "broadcast" if in_network else collective)
-    return moved_sizes(collective, size_bytes) / float(algbw) * (1 - ROUNDING)
+    return float(least_of(levels, ranks, "broadcast" if in_network else collective)[0])

@@ -20,7 +20,7 @@ from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
 from ccbench.model.library.paths import P2P_VARIABLES, with_path
-from ccbench.model.rank_subset import ALL_RANKS, schedule_of, subset_of
+from ccbench.model.rank_subset import schedule_of, subset_of, takes_all_alike
 from ccbench.model.subset_points import subset_points
 from ccbench.topology.graph import Topology
 from ccbench.units import format_seconds
@@ -64,7 +64,7 @@ def predict_case(
                 request_beside = _request(beside, "", gpus_per_process, version)
                 both = (case, request), (beside, request_beside)
                 return library_at_once(machine, *both).prediction
-            if subset_of(case) == ALL_RANKS:
+            if takes_all_alike(case):
                 return library_points(machine, request, _root(case))[0].prediction
             return group_points(machine, case.members, request)[0].prediction
         prediction = (
@@ -115,8 +115,8 @@ def schedule_prediction(case: Case, where: Cluster, algorithm: str) -> Predictio
 
     Raises UsageError, ScheduleError and MachineError where there is no such thing.
     """
-    subset, beside = subset_of(case), case.concurrent_case
-    if beside is None and subset == ALL_RANKS:
+    beside = case.concurrent_case
+    if beside is None and takes_all_alike(case):
         sizes = (case.size_bytes,)
         return schedule_points(where, case.collective, algorithm, sizes, _root(case))[
             0
@@ -126,7 +126,8 @@ def schedule_prediction(case: Case, where: Cluster, algorithm: str) -> Predictio
         return schedules_at_once(
             where, (case, schedule), (beside, cheapest(beside, where))
         ).prediction
-    return subset_points(where, schedule, subset, (case.size_bytes,), algorithm)[0].prediction
+    sizes = (case.size_bytes,)
+    return subset_points(where, schedule, subset_of(case), sizes, algorithm)[0].prediction
 
 
 def _root(case: Case) -> int:

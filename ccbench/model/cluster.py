@@ -128,27 +128,28 @@ class Cluster:
     @cached_property
     def costs(self) -> FabricCosts:
         """Costs of schedules on its links; the same object each time, so that loads are found once."""
-        fabric, links = self.fabric, read_installed(LINKS_FILE)
-        kinds = fabric.link_kind_codes
-        rows = [links.get(kind.value, ["", 0.0, 0.0]) for kind in LINK_KINDS]
-        latencies, messages = (np.array([row[column] for row in rows]) for column in (1, 2))
-        stated = fabric.link_latency_seconds
-        by_kind = kind_efficiency()
-        efficiency = np.array([by_kind.get(kind, 1.0) for kind in LINK_KINDS])[kinds]
+        fabric, links, table = self.fabric, read_installed(LINKS_FILE), shipped().table
+        # The share of a link's nominal rate that schedules get is the library's (docs/model.md).
+        shares, latencies, messages = (
+            np.array([neutral] * len(LINK_KINDS)) for neutral in (1.0, 0.0, 0.0)
+        )
+        for code, kind in enumerate(LINK_KINDS):
+            if kind.value in links:
+                name, latencies[code], messages[code] = links[kind.value]
+                shares[code] = table[f"efficiency.{name}"]
+        kinds, stated = fabric.link_kind_codes, fabric.link_latency_seconds
+        efficiency = shares[kinds]
         if self.network is not None:
+            code = LINK_KINDS.index(self.network.kind)
             # What joins a NIC is taken to be as fast as its port where nobody said how fast it is, so the
             # port's efficiency, not that of PCIe, is what holds there. Links of one bundle are as fast as one
             # another: the rate of one is what a port has.
             ports = fabric.link_bytes_per_second / np.maximum(fabric.link_counts, 1)
             pcie = kinds == LINK_KINDS.index(LinkKind.PCIE)
-            at_nic = pcie & np.isclose(ports, self.network.bytes_per_second)
-            efficiency[at_nic] = by_kind[self.network.kind]
+            efficiency[pcie & np.isclose(ports, self.network.bytes_per_second)] = shares[code]
             # The host's processor posts what goes to the network.
-            posting = (
-                PROXY_MICROSECONDS.get(self.system.host, PROXY_ELSEWHERE_MICROSECONDS) * MICRO
-            )
-            code = LINK_KINDS.index(self.network.kind)
-            messages[code] = max(messages[code], posting)
+            posting = PROXY_MICROSECONDS.get(self.system.host, PROXY_ELSEWHERE_MICROSECONDS)
+            messages[code] = max(messages[code], posting * MICRO)
         latency = np.where(stated > 0, stated, latencies[kinds])
         return FabricCosts(SENDER_SECONDS, latency, efficiency, messages[kinds])
 
@@ -300,13 +301,6 @@ LINKS_FILE = Path(__file__).with_name("links.yaml")
 SENDER_SECONDS = 1.0e-6
 """A flag seen and a copy begun by one thread block. Assumed: no published figure, and none of ccbench's own
 kernels on GPUs yet; of the order of one hop of NCCL's LL (0.6 us over NVLink, src/graph/tuning.cc)."""
-
-
-def kind_efficiency() -> dict[LinkKind, float]:
-    """Share of a link's nominal rate that schedules get: the library model (docs/model.md)."""
-    table = shipped().table
-    links = read_installed(LINKS_FILE).items()
-    return {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, *_) in links}
 
 
 def library_points(

@@ -145,9 +145,7 @@ class PredictionContext:
     gpus: Topology | None = None
     network: str | None = None
     launched: bool = False
-    _clusters: dict[Hashable, Cluster | None] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _clusters: dict[Hashable, Cluster] = field(default_factory=dict, repr=False, compare=False)
 
     def predict(
         self, case: Case, algorithm_used: str = "", protocol_used: str = ""
@@ -174,28 +172,22 @@ class PredictionContext:
         )
 
     def machine_of(self, case: Case) -> Cluster | None:
-        """The machine of a case; None where it does not fit."""
-        ranks, nodes = case.ranks, case.nodes
-        variables = {**os.environ, **dict(case.started_with.environment)}
-        path = {name: variables[name] for name in P2P_VARIABLES if name in variables}
-        key = (ranks, nodes, *path.items())
-        if key not in self._clusters:
-            self._clusters[key] = None
-            # None where there are more ranks than GPUs, or no network named: nothing to price.
-            with suppress(CcbenchError):
-                if self.gpus is not None and self.gpus.gpus:
-                    gpus = with_path(self.gpus, path)
-                    self._clusters[key] = cluster_of(gpus, nodes, self.network, ranks)
-        return self._clusters[key]
+        """The machine of a case; None where it does not fit: more ranks than GPUs, or no network named."""
+        with suppress(CcbenchError):
+            return self.needed_machine(case)
+        return None
 
     def needed_machine(self, case: Case) -> Cluster:
         """The machine of a case where there must be one; MachineError says why there is none."""
-        machine = self.machine_of(case)
-        if machine is not None:
-            return machine
         if self.gpus is None:
             raise MachineError("no machine to price on; name one with --machine")
-        return cluster_of(self.gpus, case.nodes, self.network, case.ranks)
+        variables = {**os.environ, **dict(case.started_with.environment)}
+        path = {name: variables[name] for name in P2P_VARIABLES if name in variables}
+        key = (case.ranks, case.nodes, *path.items())
+        if key not in self._clusters:
+            gpus = with_path(self.gpus, path)
+            self._clusters[key] = cluster_of(gpus, case.nodes, self.network, case.ranks)
+        return self._clusters[key]
 
 
 def named_context(name: str, network: str | None = None) -> PredictionContext:

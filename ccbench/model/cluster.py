@@ -326,8 +326,15 @@ def library_points(
                     point, bandwidth_seconds=slower, bottleneck=shared.explanation(index)
                 )
         predicted.append(point)
-    of = request.collective, cluster.ranks, cluster.system
-    points = points_with_bounds(*of, predicted, bounds.tolist())
+
+    def points_on(
+        system: LibrarySystem, answers: Sequence[LibraryPoint]
+    ) -> tuple[ClusterPoint, ...]:
+        return points_with_bounds(
+            request.collective, cluster.ranks, system, answers, bounds.tolist()
+        )
+
+    points = points_on(cluster.system, predicted)
     # Intervals reach as far as what nobody said could make it take.
     slowest, doubts = cluster.system, list[str]()
     if lanes_are_assumed(slowest):
@@ -341,12 +348,9 @@ def library_points(
             "NCCL_DEBUG=INFO, say so)"
         )
         # Of the published boxes with PCIe alone more than half copy directly.
-        direct = replace(cluster.system, path=PciePath.DIRECT)
-        of = request.collective, cluster.ranks, direct
-        points = points_with_bounds(*of, predicted, bounds.tolist())
+        points = points_on(replace(cluster.system, path=PciePath.DIRECT), predicted)
     if doubts:
-        of = request.collective, cluster.ranks, slowest
-        slow = points_with_bounds(*of, predict_library(slowest, request), bounds.tolist())
+        slow = points_on(slowest, predict_library(slowest, request))
         points = _reaching(points, slow, " and ".join(doubts))
     if not request.launch_known:
         most = cluster.system.ranks_per_node

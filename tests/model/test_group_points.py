@@ -38,17 +38,14 @@ def group_points(
     groups: Groups,
     name: str,
     sizes: tuple[int, ...],
-    alone: bool = False,
     **requested: str,
 ) -> tuple[ClusterPoint, ...]:
     request = LibraryRequest(name, sizes, **requested)  # type: ignore[arg-type]  # fields by name
-    return model.group_points(cluster, groups[:1] if alone else groups, request)
+    return model.group_points(cluster, groups, request)
 
 
-def one(
-    cluster: Cluster, groups: str, name: str, size: int = LARGE, alone: bool = False
-) -> ClusterPoint:
-    (point,) = group_points(cluster, parse_groups(groups, cluster.ranks), name, (size,), alone)
+def one(cluster: Cluster, groups: str, name: str, size: int = LARGE) -> ClusterPoint:
+    (point,) = group_points(cluster, parse_groups(groups, cluster.ranks), name, (size,))
     return point
 
 
@@ -127,9 +124,7 @@ def test_together_takes_at_least_as_long_as_alone_and_at_most_as_often_as_there_
     groups = parse_groups(text, cluster.ranks)
     (together,) = group_points(cluster, groups, name, (size,), traffic=traffic)
     alone = [
-        group_points(cluster, (group,), name, (size,), alone=True, traffic=traffic)[
-            0
-        ].prediction
+        group_points(cluster, (group,), name, (size,), traffic=traffic)[0].prediction
         for group in groups
     ]
     longest = max(prediction.predicted_seconds for prediction in alone)

@@ -373,9 +373,7 @@ def _rate(
     # A ring waits for its slowest GPU.
     rates = [[link.bytes_per_second for link in links_out] for links_out in egress]
     if links and all(rate is not None for gpu_rates in rates for rate in gpu_rates):
-        slowest = min(
-            sum(rate for rate in gpu_rates if rate is not None) for gpu_rates in rates
-        )
+        slowest = min(sum(rate or 0.0 for rate in gpu_rates) for gpu_rates in rates)
         if kind in DIRECT_LINKS and len(gpus) <= MOST_MESHED:
             # A ring leaves every group of GPUs once, so the one with the least way out counts too. Row g is a
             # group as bits; rates out of it are those to GPUs that are not in it.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
+from ccbench.model.cluster import first_gpus
 from ccbench.model.library import Generation, Intra, LibrarySystem, NetworkPorts, PciePath
 from ccbench.model.library.clusters import (
     generations_in,
@@ -314,7 +315,7 @@ def _cube(generation: Generation, ranks: int, words: str) -> _Inside:
         raise MachineError(
             f"{shown(words)}: {generation.value} GPUs were never built as a cube mesh"
         )
-    box = library_system(load_catalog(machine), ranks=ranks)
+    box = library_system(first_gpus(load_catalog(machine), ranks))
     return _Inside(
         Intra.CUBE_MESH,
         box.intra_bytes_per_second,
@@ -325,9 +326,13 @@ def _cube(generation: Generation, ranks: int, words: str) -> _Inside:
 
 def _xgmi(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
     if generation is Generation.CDNA2 and re.search(r"MI250", gpu.upper()) and ranks <= 16:
-        box = library_system(load_catalog("mi250"), ranks=ranks)
-        rate, links = box.intra_bytes_per_second, box.links_per_gpu
-        return _Inside(Intra.XGMI, rate, links, f"{words}: the first {ranks} dies of mi250")
+        box = library_system(first_gpus(load_catalog("mi250"), ranks))
+        return _Inside(
+            Intra.XGMI,
+            box.intra_bytes_per_second,
+            box.links_per_gpu,
+            f"{words}: the first {ranks} dies of mi250",
+        )
     link = xgmi_rate(generation)
     if link is None:
         raise MachineError(f"{shown(gpu)}: the rate of its Infinity Fabric links is not known")
@@ -338,7 +343,7 @@ def _xgmi(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
 
 
 def _ascend(ranks: int, words: str) -> _Inside:
-    box = library_system(load_catalog("ascend-910b"), ranks=min(ranks, 8))
+    box = library_system(first_gpus(load_catalog("ascend-910b"), ranks))
     if ranks > 8:
         raise MachineError(f"{shown(words)}: HCCS joins eight NPUs, not {ranks}")
     return _Inside(

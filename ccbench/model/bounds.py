@@ -275,29 +275,32 @@ def cut_bound(collective: str, topology: Topology, root: int = 0) -> Fraction:
 
 
 def _whole_size(level: LevelCut, ranks: int) -> Fraction:
-    return Fraction(level.bytes_per_second)
+    return Fraction(1)
 
 
 def _all_gather(level: LevelCut, ranks: int) -> Fraction:
-    return Fraction(level.bytes_per_second) * ranks / (ranks - level.ranks)
+    return Fraction(ranks, ranks - level.ranks)
 
 
 def _all_to_all(level: LevelCut, ranks: int) -> Fraction:
-    return Fraction(level.bytes_per_second) * ranks / (level.ranks * (ranks - level.ranks))
+    return Fraction(ranks, level.ranks * (ranks - level.ranks))
+
+
+def _all_reduce(level: LevelCut, ranks: int) -> Fraction:
+    # 2 (k - 1) messages per byte leave the k groups; a set that does not repeat makes two with the rest.
+    groups = level.groups or 2
+    return Fraction(groups, 2 * (groups - 1))
 
 
 def _rooted(level: LevelCut, ranks: int) -> Fraction:
     # The root's set must receive what is outside it; every other set must send what is inside it. Of a set
     # that does not repeat nobody knows whether the root is in it, so the lesser of the two counts.
     choose = max if level.groups else min
-    return Fraction(level.bytes_per_second) * ranks / choose(ranks - level.ranks, level.ranks)
+    return Fraction(ranks, choose(ranks - level.ranks, level.ranks))
 
 
 LIMITS: dict[str, Callable[[LevelCut, int], Fraction]] = {
-    # 2 (k - 1) messages per byte leave the k groups; a set that does not repeat makes two with the rest.
-    "all_reduce": lambda level, ranks: (
-        Fraction(level.bytes_per_second) * (level.groups or 2) / (2 * ((level.groups or 2) - 1))
-    ),
+    "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _all_gather,
     "broadcast": _whole_size,
@@ -308,7 +311,7 @@ LIMITS: dict[str, Callable[[LevelCut, int], Fraction]] = {
     "scatter": _rooted,
     "send_recv": _whole_size,
 }
-"""Size over time that one level of a fabric allows each collective."""
+"""Size over time that one level of a fabric allows each collective, in rates of its cut."""
 
 
 def level_bound(fabric: Fabric, collective: str) -> tuple[Fraction, LevelCut]:
@@ -335,9 +338,12 @@ def least_of(
     ]
     if not kept:
         raise MachineError(f"{ranks} ranks; a bound needs at least two")
-    limit = LIMITS[collective]
-    level = min(kept, key=lambda level: limit(level, ranks))
-    return limit(level, ranks), level
+    rates = {
+        level: Fraction(level.bytes_per_second) * LIMITS[collective](level, ranks)
+        for level in kept
+    }
+    least = min(rates, key=lambda level: rates[level])
+    return rates[least], least
 
 
 _KEPT: WeakKeyDictionary[Fabric, dict[tuple[str, int, bool], tuple[float, float]]] = (

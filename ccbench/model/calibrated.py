@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -86,12 +86,8 @@ class MeasuredAs:
     def __post_init__(self) -> None:
         _check_within("measured_as: gpus_per_process", self.gpus_per_process, 1, MOST_GPUS)
 
-    def of(self, request: LibraryRequest) -> LibraryRequest:
-        """``request`` with these launches and this version."""
-        return replace(request, **vars(self))
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CalibratedCluster:
     """machine: a name of the catalog, or a whole topology in plain form. ranks: of all nodes together.
 
@@ -100,6 +96,9 @@ class CalibratedCluster:
     does not tell.
     """
 
+    kind: Literal["calibrated-cluster"] = KIND
+    """First, by which a reader knows the file."""
+    version: Literal[2] = VERSION
     name: str
     machine: str | dict[str, Any] = field(hash=False)
     ranks: int
@@ -114,8 +113,6 @@ class CalibratedCluster:
     calibrated_at: str
     origins: Mapping[str, str] = field(hash=False)
     driver: str = ""
-    kind: Literal["calibrated-cluster"] = KIND
-    version: Literal[2] = VERSION
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
@@ -152,19 +149,14 @@ class CalibratedCluster:
     @cached_property
     def calibrated(self) -> Calibrated:
         """The model with this machine's constants."""
-        scales = tuple((scale.term, scale.scale) for scale in self.scales)
+        scales = {scale.term: scale.scale for scale in self.scales}
         constants = LibraryConstants(tuple(self.constants.items()), self.origins["constants"])
-        return Calibrated(self.cluster.system, scales, constants, ())
+        return Calibrated(self.cluster.system, scales, constants, {})
 
 
 def save_calibrated(machine: CalibratedCluster, path: str | Path) -> None:
     """Write ``machine`` so that ``load_calibrated(path)`` gives the same value; MachineError if it cannot."""
-    plain = asdict(machine) | {
-        "constants": dict(machine.constants),
-        "origins": dict(machine.origins),
-    }
-    # The kind first, by which a reader knows the file.
-    write_plain({"kind": plain.pop("kind"), "version": plain.pop("version")} | plain, path)
+    write_plain(asdict(machine), path)
 
 
 def load_calibrated(path: str | Path) -> CalibratedCluster:
@@ -179,13 +171,12 @@ def load_calibrated(path: str | Path) -> CalibratedCluster:
     kind = plain.get("kind") if isinstance(plain, dict) else None
     if kind != KIND:
         raise MachineError(
-            f"{path}: kind is {shown(kind)}, expected {KIND}; 'ccbench calibrate RUN' writes it"
+            f"{path}: kind is {shown(kind)}, expected {KIND}; 'ccbench predict --from RUN -o FILE' writes it"
         )
     machine = typed(CalibratedCluster, plain, path)
     try:
-        _ = (
-            machine.cluster.system
-        )  # made now, so that a machine that does not fit shows with the file's path
+        # Made now, so that a machine that does not fit shows with the file's path.
+        _ = machine.cluster.system
     except MachineError as error:
         raise MachineError(f"{path}: {error}") from None
     return machine
@@ -215,24 +206,21 @@ def calibrated_points(
 
     Raises MachineError.
     """
-    shared = request.collective not in machine.measured
-    cluster, request = machine.cluster, machine.measured_as.of(request)
+    cluster, measured = machine.cluster, request.collective in machine.measured
+    request = replace(request, **vars(machine.measured_as))
     points = library_points(cluster, request)
     seconds = machine.calibrated.seconds(request)
-    if shared:
-        # Never measured here: the scaled library knows no shared links, the usual prediction does.
-        plain = [point.seconds for point in predict_library(cluster.system, request)]
-        usual_seconds = [point.prediction.predicted_seconds for point in points]
-        ratios = zip(usual_seconds, plain, strict=True)
-        seconds = seconds * np.array(
-            [max(1.0, both / alone) if alone > 0 else 1.0 for both, alone in ratios]
-        )
+    if not measured:
+        # The scaled library knows no shared links, the usual prediction does.
+        plain = np.array([point.seconds for point in predict_library(cluster.system, request)])
+        usual = np.array([point.prediction.predicted_seconds for point in points])
+        seconds = seconds * np.maximum(usual / np.where(plain > 0, plain, np.inf), 1.0)
     predictions = []
     for point, time in zip(points, seconds.tolist(), strict=True):
-        usual, taken = point.prediction, max(time, point.prediction.bound_seconds)
-        factor = taken / usual.predicted_seconds if usual.predicted_seconds > 0 else 1.0
-        parts = factor * usual.latency_seconds, factor * usual.bandwidth_seconds
-        predictions.append(Prediction(usual.bound_seconds, taken, *parts, usual.bottleneck))
+        own, taken = point.prediction, max(time, point.prediction.bound_seconds)
+        factor = taken / own.predicted_seconds if own.predicted_seconds > 0 else 1.0
+        parts = factor * own.latency_seconds, factor * own.bandwidth_seconds
+        predictions.append(Prediction(own.bound_seconds, taken, *parts, own.bottleneck))
     likely = intervals(cluster.system, predictions)
     return tuple(
         CalibratedPoint(point, new.predicted_seconds, interval)
@@ -368,12 +356,11 @@ def calibrate_cluster(
 
 def _measured_as(observations: Sequence[Observation]) -> MeasuredAs:
     """Use of the library in most points; the others still count with their own launches in the fit."""
+    names = [use.name for use in fields(MeasuredAs)]
     launched: Counter[MeasuredAs] = Counter()
     for row in observations:
-        request = row.request
-        launched[
-            MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)
-        ] += len(row.seconds)
+        used = {name: getattr(row.request, name) for name in names}
+        launched[MeasuredAs(**used)] += len(row.seconds)
     return launched.most_common(1)[0][0]
 
 

@@ -128,27 +128,28 @@ class Cluster:
     @cached_property
     def costs(self) -> FabricCosts:
         """Costs of schedules on its links; the same object each time, so that loads are found once."""
-        fabric, links = self.fabric, read_installed(LINKS_FILE)
-        kinds = fabric.link_kind_codes
-        rows = [links.get(kind.value, ["", 0.0, 0.0]) for kind in LINK_KINDS]
-        latencies, messages = (np.array([row[column] for row in rows]) for column in (1, 2))
-        stated = fabric.link_latency_seconds
-        by_kind = kind_efficiency()
-        efficiency = np.array([by_kind.get(kind, 1.0) for kind in LINK_KINDS])[kinds]
+        fabric, links, table = self.fabric, read_installed(LINKS_FILE), shipped().table
+        # The share of a link's nominal rate that schedules get is the library's (docs/model.md).
+        shares, latencies, messages = (
+            np.array([neutral] * len(LINK_KINDS)) for neutral in (1.0, 0.0, 0.0)
+        )
+        for code, kind in enumerate(LINK_KINDS):
+            if kind.value in links:
+                name, latencies[code], messages[code] = links[kind.value]
+                shares[code] = table[f"efficiency.{name}"]
+        kinds, stated = fabric.link_kind_codes, fabric.link_latency_seconds
+        efficiency = shares[kinds]
         if self.network is not None:
+            code = LINK_KINDS.index(self.network.kind)
             # What joins a NIC is taken to be as fast as its port where nobody said how fast it is, so the
             # port's efficiency, not that of PCIe, is what holds there. Links of one bundle are as fast as one
             # another: the rate of one is what a port has.
             ports = fabric.link_bytes_per_second / np.maximum(fabric.link_counts, 1)
             pcie = kinds == LINK_KINDS.index(LinkKind.PCIE)
-            at_nic = pcie & np.isclose(ports, self.network.bytes_per_second)
-            efficiency[at_nic] = by_kind[self.network.kind]
+            efficiency[pcie & np.isclose(ports, self.network.bytes_per_second)] = shares[code]
             # The host's processor posts what goes to the network.
-            posting = (
-                PROXY_MICROSECONDS.get(self.system.host, PROXY_ELSEWHERE_MICROSECONDS) * MICRO
-            )
-            code = LINK_KINDS.index(self.network.kind)
-            messages[code] = max(messages[code], posting)
+            posting = PROXY_MICROSECONDS.get(self.system.host, PROXY_ELSEWHERE_MICROSECONDS)
+            messages[code] = max(messages[code], posting * MICRO)
         latency = np.where(stated > 0, stated, latencies[kinds])
         return FabricCosts(SENDER_SECONDS, latency, efficiency, messages[kinds])
 
@@ -302,13 +303,6 @@ SENDER_SECONDS = 1.0e-6
 kernels on GPUs yet; of the order of one hop of NCCL's LL (0.6 us over NVLink, src/graph/tuning.cc)."""
 
 
-def kind_efficiency() -> dict[LinkKind, float]:
-    """Share of a link's nominal rate that schedules get: the library model (docs/model.md)."""
-    table = shipped().table
-    links = read_installed(LINKS_FILE).items()
-    return {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, *_) in links}
-
-
 def library_points(
     cluster: Cluster, request: LibraryRequest, root: int = 0
 ) -> tuple[ClusterPoint, ...]:
@@ -332,8 +326,15 @@ def library_points(
                     point, bandwidth_seconds=slower, bottleneck=shared.explanation(index)
                 )
         predicted.append(point)
-    of = request.collective, cluster.ranks, cluster.system
-    points = points_with_bounds(*of, predicted, bounds.tolist())
+
+    def points_on(
+        system: LibrarySystem, answers: Sequence[LibraryPoint]
+    ) -> tuple[ClusterPoint, ...]:
+        return points_with_bounds(
+            request.collective, cluster.ranks, system, answers, bounds.tolist()
+        )
+
+    points = points_on(cluster.system, predicted)
     # Intervals reach as far as what nobody said could make it take.
     slowest, doubts = cluster.system, list[str]()
     if lanes_are_assumed(slowest):
@@ -347,12 +348,9 @@ def library_points(
             "NCCL_DEBUG=INFO, say so)"
         )
         # Of the published boxes with PCIe alone more than half copy directly.
-        direct = replace(cluster.system, path=PciePath.DIRECT)
-        of = request.collective, cluster.ranks, direct
-        points = points_with_bounds(*of, predicted, bounds.tolist())
+        points = points_on(replace(cluster.system, path=PciePath.DIRECT), predicted)
     if doubts:
-        of = request.collective, cluster.ranks, slowest
-        slow = points_with_bounds(*of, predict_library(slowest, request), bounds.tolist())
+        slow = points_on(slowest, predict_library(slowest, request))
         points = _reaching(points, slow, " and ".join(doubts))
     if not request.launch_known:
         most = cluster.system.ranks_per_node
@@ -470,24 +468,28 @@ def bound_seconds(
 
     Of a cluster too large for a graph, what leaves a GPU and a machine counts, which are all alike.
     """
-    if not cluster.has_graph:
-        return _bound_of_many(cluster, collective, size_bytes, root)
-    return bound_on_fabric(
-        collective, cluster.bound_fabric, size_bytes, root, cluster.adds_in_network
-    )
-
-
-def _bound_of_many(
-    cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int
-) -> Floats:
-    ranks, (gpu, node) = cluster.ranks, cluster.entrances
-    place_of(root, collective, ranks)
+    if cluster.has_graph:
+        return bound_on_fabric(
+            collective, cluster.bound_fabric, size_bytes, root, cluster.adds_in_network
+        )
+    place_of(root, collective, cluster.ranks)
     if not collective_row(collective).moves_data:
         return np.zeros(len(size_bytes))
+    rate = cut_rate(cluster, collective, cluster.ranks, cluster.nodes)
+    return moved_sizes(collective, size_bytes) / rate * (1 - ROUNDING)
+
+
+def cut_rate(
+    cluster: Cluster, collective: str, ranks: int, nodes: int, crossing: int = 1
+) -> float:
+    """The most bytes per second that cuts round a GPU and round a node allow so many ranks on ``nodes`` nodes.
+
+    crossing: groups of that kind which share what leaves a node.
+    """
+    gpu, node = cluster.entrances
     levels = (
         LevelCut("GPU", 1, gpu, ranks),
-        LevelCut("node", ranks // cluster.nodes, node, cluster.nodes),
+        LevelCut("node", ranks // nodes, node / crossing, nodes),
     )
     in_network = cluster.adds_in_network and collective == "all_reduce"
-    algbw, _ = least_of(levels, ranks, "broadcast" if in_network else collective)
-    return moved_sizes(collective, size_bytes) / float(algbw) * (1 - ROUNDING)
+    return float(least_of(levels, ranks, "broadcast" if in_network else collective)[0])

@@ -20,7 +20,7 @@ from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
 from ccbench.model.library.paths import P2P_VARIABLES, with_path
-from ccbench.model.rank_subset import ALL_RANKS, schedule_of, subset_of
+from ccbench.model.rank_subset import schedule_of, subset_of, takes_all_alike
 from ccbench.model.subset_points import subset_points
 from ccbench.topology.graph import Topology
 from ccbench.units import format_seconds
@@ -64,7 +64,7 @@ def predict_case(
                 request_beside = _request(beside, "", gpus_per_process, version)
                 both = (case, request), (beside, request_beside)
                 return library_at_once(machine, *both).prediction
-            if subset_of(case) == ALL_RANKS:
+            if takes_all_alike(case):
                 return library_points(machine, request, _root(case))[0].prediction
             return group_points(machine, case.members, request)[0].prediction
         prediction = (
@@ -115,8 +115,8 @@ def schedule_prediction(case: Case, where: Cluster, algorithm: str) -> Predictio
 
     Raises UsageError, ScheduleError and MachineError where there is no such thing.
     """
-    subset, beside = subset_of(case), case.concurrent_case
-    if beside is None and subset == ALL_RANKS:
+    beside = case.concurrent_case
+    if beside is None and takes_all_alike(case):
         sizes = (case.size_bytes,)
         return schedule_points(where, case.collective, algorithm, sizes, _root(case))[
             0
@@ -126,7 +126,8 @@ def schedule_prediction(case: Case, where: Cluster, algorithm: str) -> Predictio
         return schedules_at_once(
             where, (case, schedule), (beside, cheapest(beside, where))
         ).prediction
-    return subset_points(where, schedule, subset, (case.size_bytes,), algorithm)[0].prediction
+    sizes = (case.size_bytes,)
+    return subset_points(where, schedule, subset_of(case), sizes, algorithm)[0].prediction
 
 
 def _root(case: Case) -> int:
@@ -144,9 +145,7 @@ class PredictionContext:
     gpus: Topology | None = None
     network: str | None = None
     launched: bool = False
-    _clusters: dict[Hashable, Cluster | None] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _clusters: dict[Hashable, Cluster] = field(default_factory=dict, repr=False, compare=False)
 
     def predict(
         self, case: Case, algorithm_used: str = "", protocol_used: str = ""
@@ -173,28 +172,22 @@ class PredictionContext:
         )
 
     def machine_of(self, case: Case) -> Cluster | None:
-        """The machine of a case; None where it does not fit."""
-        ranks, nodes = case.ranks, case.nodes
-        variables = {**os.environ, **dict(case.started_with.environment)}
-        path = {name: variables[name] for name in P2P_VARIABLES if name in variables}
-        key = (ranks, nodes, *path.items())
-        if key not in self._clusters:
-            self._clusters[key] = None
-            # None where there are more ranks than GPUs, or no network named: nothing to price.
-            with suppress(CcbenchError):
-                if self.gpus is not None and self.gpus.gpus:
-                    gpus = with_path(self.gpus, path)
-                    self._clusters[key] = cluster_of(gpus, nodes, self.network, ranks)
-        return self._clusters[key]
+        """The machine of a case; None where it does not fit: more ranks than GPUs, or no network named."""
+        with suppress(CcbenchError):
+            return self.needed_machine(case)
+        return None
 
     def needed_machine(self, case: Case) -> Cluster:
         """The machine of a case where there must be one; MachineError says why there is none."""
-        machine = self.machine_of(case)
-        if machine is not None:
-            return machine
         if self.gpus is None:
             raise MachineError("no machine to price on; name one with --machine")
-        return cluster_of(self.gpus, case.nodes, self.network, case.ranks)
+        variables = {**os.environ, **dict(case.started_with.environment)}
+        path = {name: variables[name] for name in P2P_VARIABLES if name in variables}
+        key = (case.ranks, case.nodes, *path.items())
+        if key not in self._clusters:
+            gpus = with_path(self.gpus, path)
+            self._clusters[key] = cluster_of(gpus, case.nodes, self.network, case.ranks)
+        return self._clusters[key]
 
 
 def named_context(name: str, network: str | None = None) -> PredictionContext:

@@ -7,116 +7,109 @@ as the machine's graph says. docs/model.md says what is shared.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from math import inf
 
 import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.groups import Groups
 from ccbench.model.cluster import Cluster, without_gpus
-from ccbench.model.group_placement import GpuSet, GroupPlacement, standing
 from ccbench.model.library import Intra, LibrarySystem
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.shapes import FULL_MESHES
 from ccbench.topology.fabrics import Fabric, Floats, Ints
-from ccbench.topology.graph import Topology
 
-UNSHARED = frozenset({Intra.NVSWITCH, Intra.NONE, *FULL_MESHES})
+UNSHARED = frozenset({Intra.NVSWITCH, *FULL_MESHES})
 """Nodes in which groups without a common GPU have no common link."""
+
+GpuSet = tuple[int, ...]
+"""Numbers of GPUs within their node."""
 
 
 @dataclass(frozen=True)
 class GroupSystem:
     """Own system of some groups.
 
-    ranks: of a group; the system has more where the group stands unevenly on its nodes. nic_users: groups on
-    its busiest NIC. link_users: by how much links inside a node are slower for being shared, 1 where they are
-    not.
+    ranks: of a group; the system has more where the group stands unevenly on its nodes. crossing: groups that
+    put as many bytes through the NICs of one node, 1 where they do not stand alike. shared: what is slower for being
+    used by others as well, in words.
     """
 
     ranks: int
     system: LibrarySystem
-    nic_users: int
-    link_users: float
+    crossing: int
+    shared: str
 
 
-def group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[GroupSystem, ...]:
+def group_systems(cluster: Cluster, groups: Groups) -> tuple[GroupSystem, ...]:
     """A system for each kind of group there is; the slowest of them is what a launch waits for.
 
-    Listed groups may stand anyhow: of one with more ranks on some nodes than on others, every node counts as
+    Groups may stand anyhow: of one with more ranks on some nodes than on others, every node counts as
     its fullest. Raises MachineError for ranks that the cluster does not have.
     """
     return cluster.once(("group systems", groups), lambda: _group_systems(cluster, groups))
 
 
-def _group_systems(
-    cluster: Cluster, groups: Groups | GroupPlacement
-) -> tuple[GroupSystem, ...]:
+def _group_systems(cluster: Cluster, groups: Groups) -> tuple[GroupSystem, ...]:
     whole = cluster.system
-    if isinstance(groups, GroupPlacement):
-        one_node = groups.sets
-        if (
-            groups.nodes > whole.nodes
-            or max(gpu for gpus_of_group in one_node for gpu in gpus_of_group)
-            >= whole.ranks_per_node
-        ):
-            raise MachineError(
-                f"{whole.name}: groups of {groups.ranks_per_node} GPUs on {groups.nodes} nodes, "
-                f"{len(one_node)} a node, but there are {whole.nodes} nodes of {whole.ranks_per_node} GPUs"
-            )
-        # All nodes are alike: two of them show what is shared, inside a node and across.
-        stands = [
-            dict.fromkeys(range(min(2, groups.nodes)), gpus_of_group)
-            for gpus_of_group in one_node
-        ]
-    else:
-        stands = [standing(group, whole.ranks_per_node) for group in groups]
-        if not stands or max(max(stand, default=0) for stand in stands) >= whole.nodes:
-            raise MachineError(
-                f"{whole.name}: has {whole.ranks} ranks, 0 to {whole.ranks - 1}; the groups name others"
-            )
-    # All groups' GPUs, and the groups on each NIC, node by node.
-    sets: dict[int, list[GpuSet]] = {}
-    users: dict[int, Counter[int]] = {}
+    stands = [_standing(group, whole.ranks_per_node) for group in groups]
+    if max((node for stand in stands for node in stand), default=whole.nodes) >= whole.nodes:
+        raise MachineError(
+            f"{whole.name}: has {whole.ranks} ranks, 0 to {whole.ranks - 1}; the groups name others"
+        )
+    on_node: dict[int, list[GpuSet]] = defaultdict(list)
     for stand in stands:
         for node, gpus in stand.items():
-            sets.setdefault(node, []).append(gpus)
-            if len(stand) > 1:
-                users.setdefault(node, Counter()).update(_nics(gpus, whole))
+            on_node[node].append(gpus)
+    spread = [stand for stand in stands if len(stand) > 1]
+    near = {gpus: _nics(gpus, whole) for stand in spread for gpus in {*stand.values()}}
+    users = Counter(
+        (node, nic) for stand in spread for node, gpus in stand.items() for nic in near[gpus]
+    )
+    shapes = {(len(stand), frozenset(map(len, stand.values()))) for stand in stands}
+    one_set_each = all(len({*stand.values()}) == 1 for stand in stands)
+    nodes = {tuple(sorted(sets)) for sets in on_node.values()}
+    alike = one_set_each and len(shapes) == len(nodes) == 1
+    crossing = len(nodes.pop()) if alike else 1
     systems: dict[GroupSystem, None] = {}
-    for own in stands:
-        ranks, nodes = sum(map(len, own.values())), len(own)
-        if isinstance(groups, GroupPlacement):
-            ranks, nodes = groups.ranks, groups.nodes
-        nics, most = 0, 1
-        if len(own) > 1:
-            nics = min(len(_nics(gpus, whole)) for gpus in own.values())
-            most = max(
-                (users[node][nic] for node, gpus in own.items() for nic in _nics(gpus, whole)),
-                default=1,
-            )
-        # Each GPU set that the group has, with all sets that run on its node where these share its links.
-        inside: set[tuple[GpuSet, tuple[GpuSet, ...]]] = set()
-        for node, gpus in own.items():
-            if len(gpus) > 1 and whole.intra not in UNSHARED:
-                inside.add(
-                    (
-                        gpus,
-                        tuple(
-                            sorted(peer_gpus for peer_gpus in sets[node] if len(peer_gpus) > 1)
-                        ),
-                    )
-                )
-            elif len(gpus) > 1 and whole.intra is not Intra.NVSWITCH:
-                inside.add((gpus, (gpus,)))
-        kind = ranks, max(map(len, own.values())), nodes, nics, most, tuple(sorted(inside))
-        systems[
-            cluster.once(("group system", kind), partial(_group_system, cluster, *kind))
-        ] = None
+    for stand in stands:
+        network, shared = None, []
+        if len(stand) > 1 and whole.network is not None:
+            nics = min(len(near[gpus]) for gpus in stand.values())
+            most = max(users[node, nic] for node, gpus in stand.items() for nic in near[gpus])
+            # Groups that share a NIC get equal shares of it.
+            each = whole.network.bytes_per_second / most
+            network = replace(whole.network, bytes_per_second=each, per_node=nics)
+            if most > 1:
+                shared.append(f"{most} groups share a NIC")
+        inside, busy = _links_inside(cluster, stand, on_node)
+        if busy > 1:
+            shared.append(f"links inside a node {busy:.3g} times as busy as for one group")
+        system = replace(
+            whole,
+            ranks_per_node=max(map(len, stand.values())),
+            nodes=len(stand),
+            network=network,
+            intra=inside.intra,
+            intra_bytes_per_second=inside.intra_bytes_per_second / busy,
+            links_per_gpu=inside.links_per_gpu,
+            multicast=inside.multicast,
+        )
+        ranks = sum(map(len, stand.values()))
+        systems[GroupSystem(ranks, system, crossing, ", ".join(shared))] = None
     return tuple(systems)
+
+
+def _standing(group: Sequence[int], gpus_per_node: int) -> dict[int, GpuSet]:
+    """The GPUs of a group on each of its nodes; rank = node * GPUs of a node + GPU."""
+    by_node: dict[int, list[int]] = defaultdict(list)
+    for rank in sorted(group):
+        node, gpu = divmod(rank, gpus_per_node)
+        by_node[node].append(gpu)
+    return {node: tuple(gpus) for node, gpus in by_node.items()}
 
 
 def _nics(gpus: GpuSet, whole: LibrarySystem) -> frozenset[int]:
@@ -129,90 +122,60 @@ def _nics(gpus: GpuSet, whole: LibrarySystem) -> frozenset[int]:
         for nic in range(
             gpu * nics // held, max(gpu * nics // held + 1, (gpu + 1) * nics // held)
         )
-        if nic < nics
     )
 
 
-def _group_system(
-    cluster: Cluster,
-    ranks: int,
-    ranks_per_node: int,
-    nodes: int,
-    nics: int,
-    nic_users: int,
-    inside: tuple[tuple[GpuSet, tuple[GpuSet, ...]], ...],
-) -> GroupSystem:
-    """The system of groups that cost the same; inside: its GPU sets, each with all that share its links."""
-    whole, network = cluster.system, cluster.system.network
-    if network is not None:
-        # Groups that share a NIC get equal shares of it.
-        each = network.bytes_per_second / nic_users
-        network = replace(network, bytes_per_second=each, per_node=max(1, nics))
-    system = replace(
-        whole,
-        ranks_per_node=ranks_per_node,
-        nodes=nodes,
-        network=network if nodes > 1 else None,
+def _links_inside(
+    cluster: Cluster, stand: Mapping[int, GpuSet], on_node: Mapping[int, Sequence[GpuSet]]
+) -> tuple[LibrarySystem, float]:
+    """A node with the GPUs of a group alone, and by how much its links are slower for being shared.
+
+    Of several GPU sets the one counts whose links are the slowest for it.
+    """
+    # Each GPU set that the group has, with all sets of its node that use links.
+    sets = frozenset(
+        (own, tuple(sorted(gpus for gpus in on_node[node] if len(gpus) > 1)))
+        for node, own in stand.items()
     )
-    users = 1.0
-    if ranks_per_node == 1:
-        system = replace(
-            system,
-            intra=Intra.NONE,
-            intra_bytes_per_second=0.0,
-            links_per_gpu=0,
-            multicast=False,
+
+    def slowest() -> tuple[LibrarySystem, float]:
+        options = [
+            (_system_of(cluster, own), _slowdown(cluster, own, peers))
+            for own, peers in sorted(sets)
+        ]
+        # One GPU alone has no links.
+        return min(
+            options, key=lambda option: option[0].intra_bytes_per_second / option[1] or inf
         )
-    elif inside:
-        # Of several sets the one whose links are the slowest for it.
-        options = []
-        for own, sets in inside:
-            apart = cluster.system
-            if own != tuple(range(apart.ranks_per_node)):
-                apart = cluster.once(("some GPUs", own), partial(_system_of, cluster.node, own))
-            options.append((apart, link_users(cluster, own, sets)))
-        slowest, users = min(
-            options, key=lambda option: option[0].intra_bytes_per_second / option[1]
-        )
-        system = replace(
-            system,
-            intra=slowest.intra,
-            intra_bytes_per_second=slowest.intra_bytes_per_second / users,
-            links_per_gpu=slowest.links_per_gpu,
-            multicast=slowest.multicast,
-        )
-    return GroupSystem(ranks, system, nic_users, users)
+
+    return cluster.once(("links inside", sets), slowest)
 
 
-def _system_of(node: Topology, gpus: GpuSet) -> LibrarySystem:
-    """The first machine of ``node`` with those GPUs only, when nothing else runs there."""
-    # Switches, NICs and processors stay.
+def _system_of(cluster: Cluster, gpus: GpuSet) -> LibrarySystem:
+    """One node with those GPUs only, when nothing else runs there; switches, NICs and processors stay."""
+    node = cluster.node
+    if len(gpus) == cluster.system.ranks_per_node:
+        return cluster.system
     first = min(gpu.node for gpu in node.gpus)
     there = [gpu.name for gpu in node.gpus if gpu.node == first]
     kept = {there[gpu] for gpu in gpus}
     return library_system(without_gpus(node, {gpu.name for gpu in node.gpus} - kept))
 
 
-def link_users(cluster: Cluster, own: GpuSet, sets: Sequence[GpuSet]) -> float:
+def _slowdown(cluster: Cluster, own: GpuSet, sets: Sequence[GpuSet]) -> float:
     """Factor by which links inside a node are slower for ``own`` while all ``sets`` run: 1 to their number.
 
     Every group passes on around a ring of its own, as libraries do; of the links that ``own`` uses, the one
     that takes longest for all against the one that takes longest for it alone.
     """
-    if len(sets) < 2 or cluster.system.intra in UNSHARED:
+    if len(own) < 2 or len(sets) < 2 or cluster.system.intra in UNSHARED:
         return 1.0
-
-    def slowdown() -> float:
-        fabric = cluster.once(
-            "one node", lambda: replace(cluster, nodes=1, network=None).fabric
-        )
-        rates = np.append(fabric.link_bytes_per_second, np.inf)
-        mine = _ring_loads(fabric, own)
-        total = sum((_ring_loads(fabric, gpus) for gpus in sets), np.zeros_like(mine))
-        shared = float((np.where(mine > 0, total, 0.0) / rates).max() / (mine / rates).max())
-        return min(max(shared, 1.0), float(len(sets)))
-
-    return cluster.once(("link users", own, tuple(sets)), slowdown)
+    fabric = cluster.once("one node", lambda: replace(cluster, nodes=1, network=None).fabric)
+    rates = np.append(fabric.link_bytes_per_second, np.inf)
+    mine = _ring_loads(fabric, own)
+    total = np.sum([_ring_loads(fabric, gpus) for gpus in sets], axis=0)
+    shared = float((np.where(mine > 0, total, 0.0) / rates).max() / (mine / rates).max())
+    return min(max(shared, 1.0), float(len(sets)))
 
 
 def _ring_loads(fabric: Fabric, gpus: GpuSet) -> Floats:
@@ -221,7 +184,3 @@ def _ring_loads(fabric: Fabric, gpus: GpuSet) -> Floats:
     ids = fabric.router(source, np.roll(source, -1)).ravel()
     loads = np.bincount(ids[ids >= 0], minlength=fabric.links + 1)
     return np.asarray(loads, dtype=np.float64)
-
-
-QUANTA = 4096
-"""Parts of a mean block in which uneven ones are counted."""

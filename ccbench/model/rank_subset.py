@@ -1,6 +1,6 @@
 """Ranks that take part in a launch: groups that run the same schedule at once, a pair, uneven blocks.
 
-A schedule is of one group, whose members it calls 0, 1, 2, ...; ``placed`` makes it one of all ranks, in
+A schedule is of one group, whose members it calls 0, 1, 2, ...; ``subset_flows`` are those of all ranks, of
 which every group takes each step together with the others. That groups march in step is an assumption: the
 time of links and memory that they share is the same in whatever order they take it, the waiting is not.
 """
@@ -11,55 +11,40 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbench.cases.axes import NO_ROOT, UNEVEN, Case
-from ccbench.collectives import shares
+from ccbench.collectives import sent_elements, shares
 from ccbench.groups import Groups
+from ccbench.model.fabric_pricing import AlgorithmTraffic, RepeatedSteps, steps_of
 from ccbench.schedules import parse_algorithm, schedule_for
 from ccbench.schedules.direct import one_way_send_recv
-from ccbench.schedules.schedule import Advance, Phase, Schedule
+from ccbench.schedules.schedule import STILL, Phase, Schedule
+from ccbench.topology.fabrics import Floats
 
-Floats = NDArray[np.float64]
+QUANTA = 4096
+"""Parts of a mean block in which uneven ones are counted."""
 
 
 @dataclass(frozen=True)
 class RankSubset:
-    """members: ranks of each group, groups of one size; () for as many ranks as the schedule has, in order.
+    """members: ranks of each group, groups of one size. traffic: as of an all_to_all_v, "" for even blocks."""
 
-    traffic: of an all_to_all_v, as ``ccbench.collectives`` has it. one_way: of a pair of which the second
-    only receives.
-    """
-
-    members: Groups = ()
+    members: Groups
     traffic: str = ""
-    one_way: bool = False
-
-    def groups_of(self, ranks: int) -> Groups:
-        """The members, all ``ranks`` of a schedule where none are named."""
-        return self.members or (tuple(range(ranks)),)
-
-    def places(self, ranks: int) -> NDArray[np.int64]:
-        """Shape (groups, ranks of a group): the rank behind each group rank."""
-        return np.array(self.groups_of(ranks), dtype=np.int64)
 
     def weights(self, ranks: int) -> Floats | None:
         """Size of the block from each group rank to each, [source, target], in mean blocks; None for even."""
         return shares(self.traffic, ranks) * ranks if self.traffic else None
 
 
-ALL_RANKS = RankSubset()
-"""All ranks together."""
-
-
 def subset_of(case: Case) -> RankSubset:
     """The ranks that take part in ``case``, its concurrent collective left out."""
-    pair = case.one_pair
-    plain = case.everybody and not case.groups
-    traffic = case.traffic if case.collective == UNEVEN else ""
-    return RankSubset(
-        () if plain else case.members, traffic, pair is not None and not pair.both
-    )
+    return RankSubset(case.members, case.traffic if case.collective == UNEVEN else "")
+
+
+def takes_all_alike(case: Case) -> bool:
+    """True if all ranks are one group with blocks of one size: what models of a whole machine are of."""
+    return case.everybody and not case.groups and not subset_of(case).traffic
 
 
 def schedule_of(case: Case, algorithm: str, prove: bool = True) -> Schedule:
@@ -84,44 +69,43 @@ def schedule_of(case: Case, algorithm: str, prove: bool = True) -> Schedule:
 
 
 @lru_cache(maxsize=64)
-def placed(schedule: Schedule, groups: Groups, ranks: int) -> Schedule:
-    """``schedule`` run by every one of ``groups`` at once: a schedule of ``ranks`` ranks.
+def subset_flows(schedule: Schedule, subset: RankSubset, ranks: int) -> AlgorithmTraffic:
+    """The flows of all groups, among ``ranks`` ranks; the same object for the same three.
 
-    Ranks of no group do nothing. Only flows mean what they mean in a schedule of so many ranks: inputs and
-    outputs are still those of a group. The same object for the same schedule and groups.
+    With uneven traffic they are as wide as it says, in parts of which the largest input has ``pieces``.
     """
-    places, count = np.array(groups, dtype=np.int32), len(groups)
-    phases = []
+    places, count = np.array(subset.members, dtype=np.int64), len(subset.members)
+    blocks, pieces = np.zeros(0), schedule.pieces
+    if subset.traffic:
+        blocks = sent_elements(subset.traffic, QUANTA, schedule.ranks).astype(np.float64)
+        pieces = int(blocks.sum(axis=1).max())
+    patterns = []
     for phase in schedule.phases:
         # Moving on by one within a group is no move by one among all ranks: such phases are written out.
         moving = phase.repeat > 1 and (phase.advance.source or phase.advance.target)
-        phases += [
-            replace(
-                turn,
-                source=places[:, turn.source].ravel(),
-                target=places[:, turn.target].ravel(),
-                source_slot=np.tile(turn.source_slot, count),
-                target_slot=np.tile(turn.target_slot, count),
-                width=np.tile(turn.width, count),
+        for turn in _turns_of(phase, schedule) if moving or subset.traffic else (phase,):
+            if subset.traffic:
+                # In whole parts, so that flows that carry nothing drop out and equal widths are recognised.
+                width = np.rint(flow_weights(turn, schedule, blocks)).astype(np.int32)
+                turn = replace(turn, width=width)
+            steps = steps_of(turn)
+            carrying = steps.width > 0
+            source, target = (
+                places[:, ends[carrying]].ravel() for ends in (steps.source, steps.target)
             )
-            for turn in (turns_of(phase, schedule) if moving else (phase,))
-        ]
-    return replace(schedule, ranks=ranks, phases=tuple(phases))
+            width = np.tile(steps.width[carrying], count)
+            patterns.append(RepeatedSteps(source, target, width, turn.repeat))
+    return AlgorithmTraffic(
+        schedule.collective, schedule.algorithm, ranks, pieces, tuple(patterns)
+    )
 
 
-def turns_of(phase: Phase, schedule: Schedule) -> tuple[Phase, ...]:
+def _turns_of(phase: Phase, schedule: Schedule) -> tuple[Phase, ...]:
     """Every repetition of ``phase`` as a phase of its own."""
     steps = [schedule.turn(phase, turn, turn) for turn in range(phase.repeat)]
+    ends = "source", "target", "source_slot", "target_slot"
     return tuple(
-        replace(
-            phase,
-            source=step.source,
-            target=step.target,
-            source_slot=step.source_slot,
-            target_slot=step.target_slot,
-            repeat=1,
-            advance=Advance(),
-        )
+        replace(phase, repeat=1, advance=STILL, **{end: getattr(step, end) for end in ends})
         for step in steps
     )
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ccbench.errors import MachineError, UsageError
-from ccbench.groups import Groups, Layout
+from ccbench.groups import Groups
 from ccbench.model.cluster import Cluster, open_cluster
-from ccbench.model.group_placement import GroupPlacement, placement_of
 from ccbench.model.group_points import group_points
 from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import StepCommunication, communications
@@ -88,25 +87,18 @@ def _cluster(
 def _priced(cluster: Cluster, strategy: Strategy) -> tuple[PricedCommunication, ...]:
     if cluster.ranks > MOST_RANKS:
         raise UsageError(f"{cluster.ranks} devices are too many; take at most {MOST_RANKS}")
-    placements: dict[tuple[str, bool], GroupPlacement | Groups] = {}
+    groups_of: dict[tuple[str, bool], Groups] = {}
     priced = []
     for sent in communications(strategy):
         place = (sent.axis, sent.ends)
-        if place not in placements:
-            placements[place] = _placement(strategy.layout, *place, cluster)
+        if place not in groups_of:
+            groups = strategy.layout.groups(sent.axis)
+            if sent.ends:
+                groups = tuple((group[0], group[-1]) for group in groups)
+            groups_of[place] = groups
         request = LibraryRequest(sent.collective, (sent.size_bytes,))
-        (point,) = group_points(cluster, placements[place], request)
+        (point,) = group_points(cluster, groups_of[place], request)
         seconds, bottleneck = point.prediction.predicted_seconds, point.prediction.bottleneck
         ranks = 2 if sent.ends else strategy.layout.size(sent.axis)
         priced.append(PricedCommunication(sent, ranks, seconds, bottleneck, point.extrapolated))
     return tuple(priced)
-
-
-def _placement(
-    layout: Layout, axis: str, ends: bool, cluster: Cluster
-) -> GroupPlacement | Groups:
-    groups = layout.groups(axis)
-    if ends:
-        groups = tuple((group[0], group[-1]) for group in groups)
-    # Groups that do not stand alike are priced as they are listed.
-    return placement_of(groups, cluster.system.ranks_per_node) or groups

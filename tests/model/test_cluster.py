@@ -72,13 +72,17 @@ def test_bounds_without_a_graph_are_those_by_the_cuts_of_the_graph(network: str)
         assert bounds[0] == pytest.approx(bounds[1])
 
 
+@pytest.fixture
+def pasted(tmp_path: Path) -> Path:
+    """Two GPUs below one switch, as ``nvidia-smi topo -m`` shows them."""
+    file = tmp_path / "topo.txt"
+    file.write_text("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPIX\t0-15\nGPU1\tPIX\t X \t0-15\n")
+    return file
+
+
 def test_intervals_reach_further_where_nothing_says_how_many_lanes_the_slots_have(
-    tmp_path: Path,
+    pasted: Path,
 ) -> None:
-    pasted = tmp_path / "topo.txt"
-    pasted.write_text(
-        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPIX\t0-15\nGPU1\tPIX\t X \t0-15\n"
-    )
     request = LibraryRequest("all_reduce", (8 << 10, 1 << 30))
 
     def priced(words: str) -> tuple[ClusterPoint, ...]:
@@ -97,11 +101,7 @@ def test_intervals_reach_further_where_nothing_says_how_many_lanes_the_slots_hav
         assert "--pcie" not in wide.origin
 
 
-def test_intervals_of_geforce_cards_reach_as_far_as_without_peer_access(tmp_path: Path) -> None:
-    pasted = tmp_path / "topo.txt"
-    pasted.write_text(
-        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPIX\t0-15\nGPU1\tPIX\t X \t0-15\n"
-    )
+def test_intervals_of_geforce_cards_reach_as_far_as_without_peer_access(pasted: Path) -> None:
     request = LibraryRequest("all_reduce", (1 << 30,))
     cards = [
         library_points(open_cluster(f"{pasted}?gpu={model}&pcie=4x16"), request)[0].prediction

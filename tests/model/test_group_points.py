@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -14,7 +13,6 @@ from ccbench.errors import MachineError, UsageError
 from ccbench.groups import Groups, Layout, parse_groups
 from ccbench.model import group_points as model
 from ccbench.model.cluster import Cluster, ClusterPoint, library_points, open_cluster
-from ccbench.model.group_placement import GroupPlacement, placement_of
 from ccbench.model.library import LibraryRequest
 
 MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]
@@ -37,24 +35,17 @@ def cluster_of(machine: str, nodes: int = 1, network: str | None = None) -> Clus
 
 def group_points(
     cluster: Cluster,
-    groups: Groups | GroupPlacement,
+    groups: Groups,
     name: str,
     sizes: tuple[int, ...],
-    alone: bool = False,
     **requested: str,
 ) -> tuple[ClusterPoint, ...]:
     request = LibraryRequest(name, sizes, **requested)  # type: ignore[arg-type]  # fields by name
-    if alone and isinstance(groups, GroupPlacement):
-        groups = replace(groups, groups_per_node=1, gpu_sets=groups.sets[:1])
-    elif alone and not isinstance(groups, GroupPlacement):
-        groups = groups[:1]
     return model.group_points(cluster, groups, request)
 
 
-def one(
-    cluster: Cluster, groups: str, name: str, size: int = LARGE, alone: bool = False
-) -> ClusterPoint:
-    (point,) = group_points(cluster, parse_groups(groups, cluster.ranks), name, (size,), alone)
+def one(cluster: Cluster, groups: str, name: str, size: int = LARGE) -> ClusterPoint:
+    (point,) = group_points(cluster, parse_groups(groups, cluster.ranks), name, (size,))
     return point
 
 
@@ -133,9 +124,7 @@ def test_together_takes_at_least_as_long_as_alone_and_at_most_as_often_as_there_
     groups = parse_groups(text, cluster.ranks)
     (together,) = group_points(cluster, groups, name, (size,), traffic=traffic)
     alone = [
-        group_points(cluster, (group,), name, (size,), alone=True, traffic=traffic)[
-            0
-        ].prediction
+        group_points(cluster, (group,), name, (size,), traffic=traffic)[0].prediction
         for group in groups
     ]
     longest = max(prediction.predicted_seconds for prediction in alone)
@@ -145,25 +134,13 @@ def test_together_takes_at_least_as_long_as_alone_and_at_most_as_often_as_there_
         assert 0 <= prediction.bound_seconds <= prediction.predicted_seconds
 
 
-@pytest.mark.parametrize("text", ["rank // 4", "rank % 8", "rank % 2", "rank // 16"])
-def test_a_placement_is_priced_as_the_groups_that_it_stands_for(text: str) -> None:
-    cluster = cluster_of("hgx-h100", 4, "ib-ndr-400x4")
-    groups = parse_groups(text, cluster.ranks)
-    placement = placement_of(groups, 8)
-    assert placement is not None
-    for alone in (False, True):
-        found = group_points(cluster, placement, "all_reduce", (1 << 20,), alone)
-        assert found == group_points(cluster, groups, "all_reduce", (1 << 20,), alone)
-
-
 def test_groups_of_131072_gpus_are_priced_alike() -> None:
     cluster = cluster_of("hgx-h100", 16_384, "ib-ndr-400x8")
     layout = Layout(tp=8, dp=1024, pp=16)
     for axis, ranks in (("tp", 8), ("dp", 1024), ("pp", 16)):
-        placement = placement_of(layout.groups(axis), 8)
-        assert placement is not None
+        groups = layout.groups(axis)
         for name in ("all_reduce", "send_recv"):
-            (point,) = group_points(cluster, placement, name, (1 << 26,))
+            (point,) = group_points(cluster, groups, name, (1 << 26,))
             assert point.ranks == ranks
             assert 0 < point.prediction.bound_seconds <= point.prediction.predicted_seconds
 
@@ -172,21 +149,5 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     cluster = cluster_of("hgx-h100")
     with pytest.raises(MachineError, match="0 to 7"):
         group_points(cluster, ((0, 8),), "all_reduce", (8,))
-    with pytest.raises(MachineError, match="2 nodes"):
-        group_points(cluster, GroupPlacement(4, 2, 2), "all_reduce", (8,))
     with pytest.raises(UsageError, match="4 rows"):
         group_points(cluster, ((0, 1),), "all_to_all_v", (8,), traffic=str([[1] * 4] * 4))
-
-
-@pytest.mark.parametrize(
-    "text", ["[[0, 1, 2], [3, 8, 9]]", "[[0, 1], [2, 8]]", "[[0, 8], [1, 2]]"]
-)
-def test_groups_that_do_not_stand_alike_have_no_placement(text: str) -> None:
-    assert placement_of(parse_groups(text, 16), 8) is None
-
-
-def test_numbers_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(UsageError, match="product"):
-        GroupPlacement(8, 4, 3)
-    with pytest.raises(UsageError, match="GPU sets"):
-        GroupPlacement(4, 2, 2, 2, gpu_sets=((0, 1),))

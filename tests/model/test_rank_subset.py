@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,14 +12,12 @@ from hypothesis import strategies as some
 from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import ScheduleError
-from ccbench.groups import parse_groups
 from ccbench.model.cluster import open_cluster
 from ccbench.model.context import predict_case, schedule_prediction
 from ccbench.model.library.constants import shipped
-from ccbench.model.rank_subset import ALL_RANKS, RankSubset, placed, schedule_of, subset_of
+from ccbench.model.rank_subset import RankSubset, schedule_of, subset_flows, takes_all_alike
 from ccbench.model.subset_points import subset_points
 from ccbench.schedules import algorithms_of, schedule_for
-from ccbench.schedules.schedule import Step
 from tests.report.synthetic import case as case_with
 
 H100S = open_cluster("hgx-h100", 2, "ib-ndr-400x4")
@@ -32,12 +31,6 @@ def case_of(
     found = case_with(name, "default", size, ranks, **{"backend": "simulated", **asked})
     part = case_with(name, "default", size, found.group_ranks)
     return replace(found, count=part.count, size_bytes=part.size_bytes)
-
-
-def sent(step: Step) -> list[tuple[int, ...]]:
-    """(source, target, slot read, slot written, width) of each flow."""
-    columns = (step.source, step.target, step.source_slot, step.target_slot, step.phase.width)
-    return [*zip(*(column.tolist() for column in columns), strict=True)]
 
 
 @given(
@@ -58,15 +51,19 @@ def test_every_group_sends_what_the_schedule_says_seat_by_seat(
     ranks = list(range(size * count + 2))
     random.shuffle(ranks)  # type: ignore[attr-defined]  # a random.Random
     groups = tuple(tuple(ranks[start : start + size]) for start in range(0, size * count, size))
-    for step, all_of_it in zip(
-        schedule.expanded(), placed(schedule, groups, len(ranks)).expanded(), strict=True
-    ):
-        expected = [
-            (group[source], group[target], *rest)
-            for group in groups
-            for source, target, *rest in sent(step)
-        ]
-        assert sorted(expected) == sorted(sent(all_of_it))
+    flows = subset_flows(schedule, RankSubset(groups), len(ranks))
+    turns = [steps for steps in flows.patterns for _ in range(steps.turns)]
+    for step, steps in zip(schedule.expanded(), turns, strict=True):
+        expected: Counter[tuple[int, int]] = Counter()
+        for group in groups:
+            for source, target, width in zip(
+                step.source, step.target, step.phase.width, strict=True
+            ):
+                expected[group[source], group[target]] += width
+        columns = steps.source.tolist(), steps.target.tolist(), steps.width.tolist()
+        assert expected == {
+            (source, target): width for source, target, width in zip(*columns, strict=True)
+        }
 
 
 @some.composite
@@ -135,8 +132,9 @@ def test_what_shares_no_link_costs_nothing_beside(backend: str) -> None:
     )
 
 
-def test_a_case_without_groups_is_of_everybody() -> None:
-    assert subset_of(case_of()) == ALL_RANKS
-    assert subset_of(case_of(groups="rank // 2")).members == parse_groups("rank // 2", 4)
-    assert subset_of(case_of(groups="rank // 2", active_group=1)).members == ((2, 3),)
-    assert subset_of(case_of("send_recv", pair="3>1")) == RankSubset(((3, 1),), one_way=True)
+def test_a_pair_and_a_group_alone_are_not_everybody() -> None:
+    assert takes_all_alike(case_of())
+    for asked in ({"groups": "rank // 2"}, {"groups": "rank // 2", "active_group": 1}):
+        assert not takes_all_alike(case_of(**asked))
+    assert not takes_all_alike(case_of("send_recv", pair="3>1"))
+    assert not takes_all_alike(case_of(UNEVEN, traffic="hot:1"))

@@ -14,6 +14,7 @@ from benchmarks.score.predictors import first_principles, rivals
 from benchmarks.score.scores import Scores, scored
 from ccbench.errors import CcbenchError
 from ccbench.machine.detection import load_topology
+from ccbench.model.cluster import first_gpus
 from ccbench.model.library.clusters import library_system
 from ccbench.readers.benchmarks import read_log
 from ccbench.readers.benchmarks.log import StatedSystem
@@ -77,9 +78,8 @@ def test_machines_that_logs_show_are_those_of_the_manifest_or_left_open() -> Non
         there = described(
             entry.gpu, entry.gpus_per_node[0], entry.nodes[0], entry.interconnect, words
         )
-        found = library_system(
-            load_topology(file.system.source), entry.nodes[0], network, ranks
-        )
+        taking_part = first_gpus(load_topology(file.system.source), entry.gpus_per_node[0])
+        found = library_system(taking_part, entry.nodes[0], network)
         assert (found.intra, found.generation) == (there.intra, there.generation), entry.file
         assert abs(found.intra_bytes_per_second - there.intra_bytes_per_second) < 1e6, (
             entry.file

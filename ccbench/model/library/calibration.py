@@ -9,6 +9,7 @@ halved for every factor of ``FADING`` away: a calibration says what it saw, and 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -70,28 +71,24 @@ class Observation:
 class Calibrated:
     """A system's own scales and corrections.
 
-    scales: factor on each of MEASURED_LEVELS. corrections: (size, log of measured over scaled model), by
-        (collective, in place), in rising order of size.
+    scales: factor on each of MEASURED_LEVELS. corrections: log of measured over scaled model by size, in rising
+        order, by (collective, in place).
     """
 
     system: LibrarySystem
-    scales: tuple[tuple[str, float], ...]
+    scales: Mapping[str, float]
     constants: LibraryConstants
-    corrections: tuple[tuple[tuple[str, bool], tuple[tuple[float, float], ...]], ...]
+    corrections: Mapping[tuple[str, bool], Mapping[float, float]]
 
     def seconds(self, request: LibraryRequest) -> Floats:
         """Calibrated time at each size; never below the time of the links at their nominal rates."""
         scaled = seconds_of(self.system, request, self.constants.table)
-        corrections = dict(self.corrections).get((request.collective, request.in_place), ())
+        corrections = self.corrections.get((request.collective, request.in_place))
         if corrections:
             # Errors of a model vary with the factor in size, not with bytes: interpolated in log-log.
-            places = np.log([size for size, _ in corrections])
+            places, values = np.log([*corrections]), np.array([*corrections.values()])
             at = np.log(np.maximum(np.asarray(request.size_bytes, dtype=np.float64), 1.0))
-            scaled = scaled * np.exp(
-                interpolated(
-                    at, places, np.array([log_factor for _, log_factor in corrections])
-                )
-            )
+            scaled = scaled * np.exp(interpolated(at, places, values))
         return np.asarray(np.maximum(scaled, floor_seconds(self.system, request)))
 
 
@@ -146,7 +143,7 @@ def calibrate(
     spread = np.array([level.measured_spread for level in MEASURED_LEVELS.values()])
 
     def residuals(point: Floats) -> Floats:
-        ratios = np.concatenate(log_ratios(observations, scaled_by(table, np.exp(point))))
+        ratios = _all_log_ratios(observations, table, point)
         # The prior, one more residual for each scale: a spread weighs as much as a row off by LOSS_SCALE.
         return np.concatenate([ratios, LOSS_SCALE * point / spread])
 
@@ -158,25 +155,23 @@ def calibrate(
         max_nfev=40,
         diff_step=[DIFFERENCE] * len(MEASURED_LEVELS),
     )
-    scales = np.exp(fit.x)
-    values = tuple(scaled_by(table, scales).items())
+    scales = dict(zip(MEASURED_LEVELS, np.exp(fit.x).tolist(), strict=True))
+    values = tuple(scaled(table, scales).items())
     constants = LibraryConstants(values, "calibration of one system")
     # What the scales leave: of a size that was measured several times, the median.
-    left: dict[tuple[str, bool], dict[float, list[float]]] = {}
-    for observation, ratios in zip(
-        observations, log_ratios(observations, constants.table), strict=True
-    ):
-        sizes = left.setdefault(
-            (observation.request.collective, observation.request.in_place), {}
-        )
-        for size, ratio in zip(observation.request.size_bytes, (-ratios).tolist(), strict=True):
-            sizes.setdefault(float(size), []).append(ratio)
-    corrections = tuple(
-        (key, tuple((size, float(np.median(logs))) for size, logs in sorted(sizes.items())))
-        for key, sizes in left.items()
+    left: dict[tuple[str, bool], dict[float, list[float]]] = defaultdict(
+        lambda: defaultdict(list)
     )
-    named = tuple(zip(MEASURED_LEVELS, scales.tolist(), strict=True))
-    return Calibrated(observations[0].system, named, constants, corrections)
+    ratios = log_ratios(observations, constants.table)
+    for observation, logs in zip(observations, ratios, strict=True):
+        request = observation.request
+        for size, log in zip(request.size_bytes, logs.tolist(), strict=True):
+            left[request.collective, request.in_place][float(size)].append(-log)
+    corrections = {
+        key: {size: float(np.median(logs)) for size, logs in sorted(sizes.items())}
+        for key, sizes in left.items()
+    }
+    return Calibrated(observations[0].system, scales, constants, corrections)
 
 
 def log_ratios(observations: Sequence[Observation], table: Mapping[str, float]) -> list[Floats]:
@@ -190,9 +185,12 @@ def log_ratios(observations: Sequence[Observation], table: Mapping[str, float]) 
     ]
 
 
-def scaled_by(table: Mapping[str, float], scales: Floats) -> dict[str, float]:
-    """``table`` with a scale for each of MEASURED_LEVELS, in their order."""
-    return scaled(table, dict(zip(MEASURED_LEVELS, scales.tolist(), strict=True)))
+def _all_log_ratios(
+    observations: Sequence[Observation], table: Mapping[str, float], logs_of_scales: Floats
+) -> Floats:
+    """Those of all sizes with ``table`` times a scale for each of MEASURED_LEVELS, in their order."""
+    scales = dict(zip(MEASURED_LEVELS, np.exp(logs_of_scales).tolist(), strict=True))
+    return np.concatenate(log_ratios(observations, scaled(table, scales)))
 
 
 @dataclass(frozen=True)
@@ -221,28 +219,23 @@ def scale_estimates(
     calibrated: Calibrated, observations: Sequence[Observation]
 ) -> tuple[ScaleEstimate, ...]:
     """The scales of ``calibrated``, which was fitted to ``observations``, each with what tells it."""
-    logs_of_scales, table = np.log([scale for _, scale in calibrated.scales]), shipped().table
-
-    def logs(point: Floats) -> Floats:
-        return np.concatenate(log_ratios(observations, scaled_by(table, np.exp(point))))
-
-    steps = STEP * np.eye(len(logs_of_scales))
+    fitted, table = np.log([*calibrated.scales.values()]), shipped().table
+    # How the logarithm of each point's time changes with that of each scale.
     slopes = np.stack(
         [
-            (logs(logs_of_scales + step) - logs(logs_of_scales - step)) / (2 * STEP)
-            for step in steps
+            _all_log_ratios(observations, table, fitted + step)
+            - _all_log_ratios(observations, table, fitted - step)
+            for step in STEP * np.eye(len(fitted))
         ],
         axis=1,
-    )
+    ) / (2 * STEP)
     points = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
     estimates = []
-    for place, (term, scale) in enumerate(calibrated.scales):
+    for place, (term, scale) in enumerate(calibrated.scales.items()):
         own, rest = slopes[:, place], np.delete(slopes, place, axis=1)
         left = own - rest @ np.linalg.lstsq(rest, own, rcond=None)[0]
-        apart = (
-            min(1.0, float(np.linalg.norm(left) / np.linalg.norm(own)))
-            if points[place]
-            else 0.0
-        )
+        apart = 0.0
+        if points[place]:
+            apart = min(1.0, float(np.linalg.norm(left) / np.linalg.norm(own)))
         estimates.append(ScaleEstimate(term, scale, int(points[place]), apart))
     return tuple(estimates)

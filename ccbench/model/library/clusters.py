@@ -212,9 +212,9 @@ def host_of(words: str, generation: Generation, is_board: bool) -> tuple[HostPro
 
 
 def library_system(
-    topology: Topology, nodes: int = 1, network: Network | None = None, ranks: int | None = None
+    topology: Topology, nodes: int = 1, network: Network | None = None
 ) -> LibrarySystem:
-    """``nodes`` machines like ``topology``, one rank on each GPU, the first ``ranks`` of all.
+    """``nodes`` machines like ``topology``, one rank on each GPU.
 
     A topology of several machines counts as it is: its number of machines is the number of nodes. The rate
     of a GPU is that of the GPU, or group of GPUs of a mesh, with the least. Without ``network``, several
@@ -222,7 +222,7 @@ def library_system(
     Raises MachineError where it has no GPUs, where nobody could look what joins them, or where a rate that
     is needed is in no source.
     """
-    taking_part, nodes = _taking_part(topology, nodes, ranks)
+    taking_part, nodes = _of_one_node(topology, nodes)
     model = _model(topology, taking_part)
     generation, generation_origin = _generation(topology, taking_part[0], model)
     kind = _intra(topology, taking_part)
@@ -258,10 +258,8 @@ def library_system(
     )
 
 
-def _taking_part(
-    topology: Topology, nodes: int, ranks: int | None
-) -> tuple[Sequence[Device], int]:
-    """The GPUs of the first node that are ranks, and the number of nodes: as of ``library_system``."""
+def _of_one_node(topology: Topology, nodes: int) -> tuple[Sequence[Device], int]:
+    """The GPUs of the first node, and the number of nodes: as of ``library_system``."""
     name, of_node = topology.name, dict[int, list[Device]]()
     for gpu in topology.gpus:
         of_node.setdefault(gpu.node, []).append(gpu)
@@ -278,14 +276,7 @@ def _taking_part(
                 f"{name}: its machines have different numbers of GPUs; model one of them"
             )
         nodes = len(of_node)
-    if nodes < 1 or (ranks is not None and ranks < 1):
-        raise MachineError(f"{name}: {ranks} ranks on {nodes} nodes; give at least one of each")
-    if ranks is not None and (ranks % nodes or ranks // nodes > len(gpus)):
-        raise MachineError(
-            f"{name}: {ranks} ranks do not spread evenly over {nodes} nodes of {len(gpus)} GPUs; give up to "
-            f"{len(gpus) * nodes}, a multiple of {nodes}"
-        )
-    return gpus if ranks is None else gpus[: ranks // nodes], nodes
+    return gpus, nodes
 
 
 def lanes_are_assumed(system: LibrarySystem) -> bool:
@@ -382,9 +373,7 @@ def _rate(
     # A ring waits for its slowest GPU.
     rates = [[link.bytes_per_second for link in links_out] for links_out in egress]
     if links and all(rate is not None for gpu_rates in rates for rate in gpu_rates):
-        slowest = min(
-            sum(rate for rate in gpu_rates if rate is not None) for gpu_rates in rates
-        )
+        slowest = min(sum(rate or 0.0 for rate in gpu_rates) for gpu_rates in rates)
         if kind in DIRECT_LINKS and len(gpus) <= MOST_MESHED:
             # A ring leaves every group of GPUs once, so the one with the least way out counts too. Row g is a
             # group as bits; rates out of it are those to GPUs that are not in it.
@@ -459,7 +448,7 @@ def _ports(
         return NetworkPorts(
             network.word, network.bytes_per_second, network.nics
         ), f"given: {network}"
-    if nodes == 1:
+    if nodes <= 1:
         return None, "one node"
     nics = [
         nic for nic in topology.of_kind(DeviceKind.NIC) if nic.node == topology.gpus[0].node

@@ -73,7 +73,8 @@ def pcie_path(
     too_far = _crossed(topology, gpus, allowed)
     if too_far is None:
         return PciePath.UNKNOWN, "how far the GPUs are from each other is not known"
-    if not too_far and peers is None and any(_GEFORCE.search(str(gpu.model)) for gpu in gpus):
+    geforce = peers is None and any(_GEFORCE.search(str(gpu.model)) for gpu in gpus)
+    if not too_far and geforce:
         return PciePath.UNKNOWN, "GeForce cards, whose driver mostly gives no peer access"
     if not too_far:
         return direct, f"a ring stays within {allowed}" + (
@@ -82,7 +83,7 @@ def pcie_path(
     if few and not level and host is HostProcessor.UNKNOWN:
         return PciePath.UNKNOWN, f"two GPUs {too_far} apart: direct on AMD's processors alone"
     why = f"a ring crosses {too_far}, and NCCL goes directly up to {allowed}"
-    if peers is None and any(_GEFORCE.search(str(gpu.model)) for gpu in gpus):
+    if geforce:
         return PciePath.HOST, why
     knob = (
         "NCCL_P2P_LEVEL=SYS changes that, mostly for the better, for all_to_all for the worse"

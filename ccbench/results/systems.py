@@ -298,16 +298,18 @@ def _machine_shown(
     if not which and is_card(model):
         which = on_plain_slots(model)  # a card that the catalog does not have
     alone = all((table.nodes or system.nodes) == 1 for table in tables)
-    # Of one card, or one node of a rack, what joins it to others does not matter.
-    in_a_rack = alone and bool(machines_with(model)) and _SUPERCHIP.search(model)
-    sure = max(each) == 1 or in_a_rack
+    # Of one node of a rack, or one card, what joins it to others does not matter.
+    sure = bool(machines_with(model)) and (
+        max(each) == 1 or (alone and _SUPERCHIP.search(model))
+    )
     if which and (len(machines) == 1 or (len(which) == 1 and sure)):
         return which[0], f"{where} {model}, {max(each)} in a node"
     if not which:
         return "", f"{where} {model}, for which the catalog has no machine; {option} or a file"
+    open_question = f"what joins {max(each)} of them" if max(each) > 1 else "its slot"
     return (
         "",
-        f"{where} {model}, not what joins {max(each)} of them; give --machine, such as {which[0]}",
+        f"{where} {model}, not {open_question}; give --machine, such as {which[0]}",
     )
 
 

@@ -94,14 +94,23 @@ def _global_links(
 
 
 def dragonfly(
-    groups: int, routers: int, hosts: int, global_links: int, wire: Wire, spines: int = 0
+    groups: int,
+    routers: int,
+    hosts: int,
+    global_links: int,
+    wire: Wire,
+    local: Wire | None = None,
+    far: Wire | None = None,
+    spines: int = 0,
 ) -> Fabric:
     """Groups of ``routers`` routers, all joined, each with ``hosts`` ranks and ``global_links``.
 
     Port k of a group (router k // global_links) leads to the group k + 1 further on; ports are used in
     rounds of one link to every other group. Routes are minimal: at most one local link, one global one, one
-    local one. With spines it is a dragonfly+, see there. Raises MachineError.
+    local one. local, far: wires within and between groups, like ``wire`` by default. With spines it is a
+    dragonfly+, see there. Raises MachineError.
     """
+    local, far = local or wire, far or wire
     name = "dragonfly+" if spines else "dragonfly"
     sizes = {"groups": groups, "routers": routers, "hosts": hosts, "global_links": global_links}
     for label, value in sizes.items():
@@ -127,13 +136,13 @@ def dragonfly(
             for rank in gpus[first : first + hosts]:
                 links += wire.between(rank.name, router.name).both_ways()
             for peer in upper or lower[:place]:
-                links += wire.between(router.name, peer.name).both_ways()
+                links += local.between(router.name, peer.name).both_ways()
         switches += lower
         tops += upper
-    links += _global_links(groups, copies, global_links, wire, gate)
+    links += _global_links(groups, copies, global_links, far, gate)
     levels = [LevelCut("rank", 1, wire.bytes_per_second, ranks)]
     if groups > 1:
-        levels.append(LevelCut("group", ranks // groups, used * wire.bytes_per_second, groups))
+        levels.append(LevelCut("group", ranks // groups, used * far.bytes_per_second, groups))
     devices = (*gpus, *switches, *tops)
     return Fabric(Topology(name, devices, tuple(links)), tuple(levels))
 
@@ -145,4 +154,4 @@ def dragonfly_plus(
 
     Global ports as in ``dragonfly`` (spine k // global_links). Raises MachineError.
     """
-    return dragonfly(groups, leaves, hosts, global_links, wire, whole("spines", spines))
+    return dragonfly(groups, leaves, hosts, global_links, wire, spines=whole("spines", spines))

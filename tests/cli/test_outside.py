@@ -107,7 +107,7 @@ ANSWERS = (
         "reports/r08*/log.txt",
         "--json",
         0,
-        "'97h:2:2' is no such value; left out",
+        "1 line torn into each other",
         '"97h',
     ),
     ("topo", "reports/r16*/topo.xml", "", 0, "a virtual machine that hides the PCIe tree", ""),

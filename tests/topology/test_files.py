@@ -152,7 +152,7 @@ DEVICES = to_plain(TWO)["devices"]
         (link_with(count=10**30), "count"),
         (link_with(bytes_per_second=1e308), "bytes_per_second"),
         (link_with(latency_seconds="1e-7"), "write numbers without quotes"),
-        (link_with(latency_seconds=-1), "-1 is not"),
+        (link_with(latency_seconds=-1), "-1.0 is not"),
         (changed(facts={"machines": MOST_MACHINES + 1}), "facts.machines"),
         (changed(facts={"machines": 10**40}), "facts.machines"),
         (

@@ -375,6 +375,8 @@ def placements(cells: Cells, line: int, places: Iterable[bool]) -> list[Imported
     for printed, in_place in zip(cells.figures, places, strict=False):
         measured = {name: figure(word) for name, word in printed.items()}
         time, wrong = measured.pop("time", None), measured.pop("wrong", None)
+        if "error" in measured:
+            measured["largest_error"] = measured.pop("error")
         measured["seconds"] = time.over(1e6) if time else None
         wrong_elements = int(wrong.value) if wrong else whole(printed.get("wrong", ""))
         row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
@@ -391,7 +393,7 @@ def _why_wrong(printed: dict[str, str], row: ImportedRow) -> str:
     for name in ("wrong", "error"):
         if _NOT_FINITE.fullmatch(printed.get(name, "")):
             return f"{name} {printed[name]}"
-    error = row.extra.get("error", 0.0)
+    error = row.extra.get("largest_error", 0.0)
     return (
         f"error {printed['error']}" if error > _LARGEST_ERRORS.get(row.dtype, math.inf) else ""
     )

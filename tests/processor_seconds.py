@@ -2,7 +2,7 @@
 
 Time of this process and of the children that it waited for, so that a loaded machine fails nobody; divided by
 what compiling a fixed text takes between the tests, so that a slow one does not either, nor one whose cores share
-units and caches with each other and with whoever else is there. What that says of a machine is right within a fifth.
+units and caches with each other and with whoever else is there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REFERENCE_SECONDS = 0.0189
 TEXT = Path(argparse.__file__).read_text(encoding="utf-8")
 
 NOISE = 1.2
-"""A ceiling fails from here on: between machines that compile equally fast, tests differ by 15 %."""
+"""Above a ceiling by which it fails: what compiling says of a machine is assumed to be right within a fifth."""
 
 SAMPLING_SECONDS = 2.0
 """From one look at the speed to the next."""

@@ -19,7 +19,7 @@ IN_A_LAYER = 2
 PUBLISHED = "<times the best published"
 SAMPLED = ("size", "<fastest", "p50", "p99 of samples", PUBLISHED)
 ALONE = ("size", "<fastest", "time", PUBLISHED)
-"""Of times that have no samples: published or predicted ones."""
+"""Where no time has samples enough for a p99: published and predicted ones have none."""
 
 LAYERS = ("tokens", "size", "all_reduce", "layer", "<measured")
 """Titles of columns."""

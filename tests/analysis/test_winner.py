@@ -70,4 +70,4 @@ def test_twenty_runs_of_equals_have_no_winner(tmp_path: Path, number: int) -> No
 
 def test_where_sizes_differ_the_sentence_has_the_least_and_the_greatest(tmp_path: Path) -> None:
     run = varied_run(tmp_path, {"ring": [1.0] * 6, "tree": [0.8] + [0.5] * 5})
-    assert " to 2" in winner_sentence(run)
+    assert "(" not in winner_sentence(run)
